@@ -1,2 +1,51 @@
-//! Placeholder.
+//! The BPF programs of podwire: hooks, maps, verdicts. The stages themselves are `podwire_core::stage`.
+//!
+//! | program | hook | in | out |
+//! |---|---|---|---|
+//! | `from_pod` | tcx ingress of an endpoint's host-side interface | what the pod sent | on to the next program; copies |
+//! | `to_pod` | tcx egress of the same interface | what the pod will receive | on to the next program; copies |
+//! | `mirror` | tcx egress of the private mirror device | a copy | the copy, dressed, to its target |
+#![cfg_attr(target_arch = "bpf", no_std, no_main)]
+
+mod handover;
+mod maps;
+mod mirror;
+mod pod;
+mod skb;
+mod tables;
+mod verdict;
+
+use aya_ebpf::{macros::classifier, programs::TcContext};
+use podwire_core::abi::Direction;
+
+/// What the pod sent.
+#[classifier]
+pub fn from_pod(ctx: TcContext) -> i32 {
+    pod::hook(&ctx, Direction::Egress)
+}
+
+/// What the pod will receive.
+#[classifier]
+pub fn to_pod(ctx: TcContext) -> i32 {
+    pod::hook(&ctx, Direction::Ingress)
+}
+
+/// A copy on its way to its target.
+#[classifier]
+pub fn mirror(ctx: TcContext) -> i32 {
+    mirror::hook(&ctx)
+}
+
+/// The kernel allows helpers marked GPL-only to programs that declare a compatible licence.
+#[cfg_attr(target_arch = "bpf", unsafe(link_section = "license"), unsafe(no_mangle))]
+pub static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+#[cfg(target_arch = "bpf")]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo) -> ! {
+    loop {}
+}
+
+/// On the host the crate only exists to be checked by the compiler and its lints.
+#[cfg(not(target_arch = "bpf"))]
 fn main() {}

@@ -1,0 +1,66 @@
+//! Per-CPU counters. They only grow; user space sums the CPUs. Packets are counted as the hook sees them: a
+//! GSO super-packet is one packet, and bytes are the frame's length including its Ethernet header.
+
+use super::Reason;
+
+/// What became of the packets of one endpoint in one direction:
+/// `received = passed + redirected + dropped`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointCounters {
+    /// Packets that entered the hook.
+    pub received_packets: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Packets that went on to whatever comes next on the hook.
+    pub passed_packets: u64,
+    /// Their bytes.
+    pub passed_bytes: u64,
+    /// Packets handed to another device instead.
+    pub redirected_packets: u64,
+    /// Their bytes.
+    pub redirected_bytes: u64,
+    /// Packets dropped here.
+    pub dropped_packets: u64,
+    /// Their bytes.
+    pub dropped_bytes: u64,
+    /// Packets of which at least one copy was wanted.
+    pub mirrored_packets: u64,
+    /// Their bytes.
+    pub mirrored_bytes: u64,
+}
+
+/// What became of the copies for one session: `matched = sent + queued + lost`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionCounters {
+    /// Copies wanted.
+    pub matched_packets: u64,
+    /// Bytes of the original frames.
+    pub matched_bytes: u64,
+    /// Copies that the outgoing device accepted.
+    pub sent_packets: u64,
+    /// Bytes of the frames handed to the outgoing device, tunnel headers included.
+    pub sent_bytes: u64,
+    /// Copies among the sent and queued that were cut to fit.
+    pub truncated_packets: u64,
+    /// Copies handed to the kernel's neighbour layer while the next hop's address was not known yet. The
+    /// kernel keeps a bounded number of them and sends them when the neighbour answers.
+    pub queued_packets: u64,
+    /// Copies lost, by [`Reason`].
+    pub lost_packets: [u64; Reason::COUNT],
+}
+
+impl Default for SessionCounters {
+    fn default() -> Self {
+        Self {
+            matched_packets: 0,
+            matched_bytes: 0,
+            sent_packets: 0,
+            sent_bytes: 0,
+            truncated_packets: 0,
+            queued_packets: 0,
+            lost_packets: [0; Reason::COUNT],
+        }
+    }
+}

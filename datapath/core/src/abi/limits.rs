@@ -1,0 +1,32 @@
+//! Sizes of the tables. Each is per node; two banks are allocated of what is marked "banked".
+
+/// Endpoint slots (banked).
+pub const ENDPOINTS: u32 = 1024;
+/// Interface indexes that are looked up in an array; larger ones cost a hash lookup.
+pub const DIRECT_INTERFACES: u32 = 16384;
+/// Rows of the hash for interface indexes from [`DIRECT_INTERFACES`] on.
+pub const FAR_INTERFACES: u32 = ENDPOINTS;
+/// Distinct rule sets (banked): endpoints and directions with equal rules share one.
+pub const RULESETS: u32 = 2 * ENDPOINTS;
+/// Trie nodes of 256 entries, 1 KiB each (banked).
+pub const NODES: u32 = 8192;
+/// Prefix rows: trie tails that hold a single prefix (banked).
+pub const PREFIXES: u32 = 32768;
+/// Chunks of 512 rule bits, 64 bytes each (banked).
+pub const CHUNKS: u32 = 65536;
+/// Span rows, one per chunk of a rule set (banked).
+pub const SPANS: u32 = 4096;
+/// Mirror sessions (banked).
+pub const SESSIONS: u32 = 256;
+/// Chunks of one rule set: 20 × 512 = 10,240 rule bits.
+pub const RULESET_CHUNKS: u32 = 20;
+/// Sessions that one endpoint and direction can feed.
+pub const RULESET_SESSIONS: usize = 64;
+/// Bytes from the start of a frame within which all headers must lie to be looked at.
+pub const HEADER_WINDOW: usize = 256;
+/// IPv6 extension headers that are followed before the packet counts as having no ports.
+pub const EXTENSION_HEADERS: usize = 8;
+/// VLAN tags that are followed inside the frame.
+pub const VLAN_TAGS: usize = 2;
+/// Largest frame that any hook sees, in bytes: the kernel's largest super-packet and its link header.
+pub const FRAME: u32 = 65535 + 22;

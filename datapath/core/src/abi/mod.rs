@@ -1,0 +1,44 @@
+//! Map keys and values, events and reasons: what kernel and user space exchange.
+//!
+//! | map | kind | index or key | value |
+//! |---|---|---|---|
+//! | `CONFIG` | array | 0 | [`ConfigRow`] |
+//! | `INTERFACES` | array | ifindex below [`limits::DIRECT_INTERFACES`] | endpoint slot + 1, 0 for none |
+//! | `FAR_INTERFACES` | hash | any other ifindex | endpoint slot + 1 |
+//! | `ENDPOINTS` | array, two banks | bank × [`limits::ENDPOINTS`] + slot | [`EndpointRow`] |
+//! | `RULESETS` | array, two banks | absolute | [`RulesetRow`] |
+//! | `NODES` | array, two banks | absolute | [`NodeRow`] |
+//! | `PREFIXES` | array, two banks | absolute | [`PrefixRow`] |
+//! | `CHUNKS` | array, two banks | absolute; the first [`limits::RULESET_CHUNKS`] are the empty row | [`ChunkRow`] |
+//! | `SPANS` | array, two banks | absolute | [`SpanRow`] |
+//! | `SESSIONS` | array, two banks | bank × [`limits::SESSIONS`] + session | [`SessionRow`] |
+//! | `COPY` | per-CPU array | 0 | [`CopyRow`] |
+//! | `HEADERS` | per-CPU array | 0 | scratch of the encapsulation |
+//! | `ENDPOINT_COUNTERS` | per-CPU array | slot × 2 + direction | [`EndpointCounters`] |
+//! | `SESSION_COUNTERS` | per-CPU array | session | [`SessionCounters`] |
+//! | `REASON_COUNTERS` | per-CPU array | [`Reason`] | packets, `u64` |
+//!
+//! "Absolute" indexes are written by the rule compiler with the bank's base already added, so that a packet
+//! which has read the generation word once needs no further arithmetic to stay inside its bank.
+
+mod config;
+mod copy;
+mod counters;
+mod endpoint;
+pub mod layout;
+pub mod limits;
+mod reason;
+mod ruleset;
+mod session;
+
+pub use config::{ConfigRow, Generation};
+pub use copy::{CopyRow, CopyState};
+pub use counters::{EndpointCounters, SessionCounters};
+pub use endpoint::{Direction, EndpointRow};
+pub use reason::Reason;
+pub use ruleset::{CHUNK_WORDS, ChunkRow, Entry, EntryKind, Mode, ModeRow, NodeRow, PrefixRow, RulesetRow, SpanRow};
+pub use session::{SessionKind, SessionRow};
+
+/// Version of everything in this module. It is part of the pin path, so maps of another version are never
+/// read. The golden layout test fails until the version moves together with a layout.
+pub const ABI_VERSION: u32 = 1;

@@ -1,0 +1,62 @@
+//! Why something was dropped, lost or passed over. One enum for the kernel side, counters, metrics and the CLI.
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+        /// Why a packet was dropped, a copy was lost, or a packet was not looked at.
+        #[repr(u32)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl Reason {
+            /// How many numbers are in use; the length of counter arrays indexed by reason.
+            pub const COUNT: usize = 16;
+
+            /// Every reason, by number.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The stable word that users, metrics and logs see.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The frame's headers are cut short or contradict themselves; rules on ports and addresses miss it.
+    Malformed = 0,
+    /// The kernel has no route to the tunnel's remote address.
+    NoRoute = 1,
+    /// The next hop's address is unknown and the frame is of a kind that cannot wait for it.
+    NeighbourUnknown = 2,
+    /// The copy does not fit the path and cannot be cut.
+    TooBig = 3,
+    /// The target device does not exist.
+    DeviceMissing = 4,
+    /// The target device is down or refused the frame.
+    DeviceDown = 5,
+    /// The kernel refused to make room for the tunnel headers.
+    EncapsulationRefused = 6,
+    /// The private mirror device is missing or down.
+    MirrorDeviceLost = 7,
+    /// The session has no row in the generation in force.
+    SessionMissing = 8,
+    /// A copy came back to an endpoint's hook; it is delivered, and not copied again.
+    CopyOfCopy = 9,
+    /// A frame that is no copy appeared on the private mirror device.
+    Stray = 10,
+    /// The interface has a program but no endpoint row.
+    EndpointMissing = 11,
+}
+
+impl Reason {
+    /// The number as stored in maps.
+    #[inline(always)]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}

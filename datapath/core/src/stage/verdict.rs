@@ -1,0 +1,108 @@
+//! What the pipeline decides about a packet.
+
+use crate::abi::{CopyRow, CopyState, Direction, EndpointCounters, Generation, Reason};
+
+/// What becomes of the original packet.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// On to whatever comes next on the hook.
+    Pass,
+    /// To another device instead.
+    Redirect {
+        /// The device.
+        ifindex: u32,
+    },
+    /// Gone, for a reason.
+    Drop(Reason),
+}
+
+/// The copies that a packet's rules ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// Session slots of the rule set, a bit each; 0 for no copy.
+    pub sessions: u64,
+    /// Absolute index of the rule set.
+    pub ruleset: u32,
+    /// The generation that the packet runs under.
+    pub generation: Generation,
+    /// Direction of the packet.
+    pub direction: Direction,
+    /// See [`super::Facts::flow_hash`].
+    pub flow_hash: u32,
+    /// Frame bytes before the network header.
+    pub network_offset: u32,
+    /// Frame bytes before the transport payload, or before the network header where that is unknown.
+    pub payload_offset: u32,
+    /// EtherType after all VLAN tags.
+    pub ether_type: u16,
+}
+
+impl Copies {
+    /// No copy.
+    pub const NONE: Self = Self {
+        sessions: 0,
+        ruleset: 0,
+        generation: Generation(0),
+        direction: Direction::Ingress,
+        flow_hash: 0,
+        network_offset: 0,
+        payload_offset: 0,
+        ether_type: 0,
+    };
+
+    /// The row that tells the mirror program about the copy.
+    #[inline(always)]
+    pub fn row(&self) -> CopyRow {
+        CopyRow {
+            sessions: self.sessions,
+            generation: self.generation.0,
+            state: CopyState::Pending as u32,
+            ruleset: self.ruleset,
+            direction: self.direction.index(),
+            flow_hash: self.flow_hash,
+            network_offset: self.network_offset,
+            payload_offset: self.payload_offset,
+            ether_type: self.ether_type as u32,
+            pad: 0,
+        }
+    }
+}
+
+/// The outcome of a pod's hook.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What becomes of the packet.
+    pub verdict: Verdict,
+    /// Which copies leave first.
+    pub copies: Copies,
+}
+
+impl Decision {
+    /// Untouched.
+    pub const PASS: Self = Self { verdict: Verdict::Pass, copies: Copies::NONE };
+}
+
+impl EndpointCounters {
+    /// Books a packet of `len` bytes: received, and exactly one of passed, redirected and dropped.
+    #[inline(always)]
+    pub fn record(&mut self, len: u32, decision: &Decision) {
+        let bytes = len as u64;
+        add(&mut self.received_packets, &mut self.received_bytes, bytes);
+        match decision.verdict {
+            Verdict::Pass => add(&mut self.passed_packets, &mut self.passed_bytes, bytes),
+            Verdict::Redirect { .. } => add(&mut self.redirected_packets, &mut self.redirected_bytes, bytes),
+            Verdict::Drop(_) => add(&mut self.dropped_packets, &mut self.dropped_bytes, bytes),
+        }
+        if decision.copies.sessions != 0 {
+            add(&mut self.mirrored_packets, &mut self.mirrored_bytes, bytes);
+        }
+    }
+}
+
+#[inline(always)]
+fn add(packets: &mut u64, total: &mut u64, bytes: u64) {
+    *packets = packets.wrapping_add(1);
+    *total = total.wrapping_add(bytes);
+}

@@ -1,0 +1,240 @@
+//! The packet as the kernel hands it over. In: a `__sk_buff`. Out: bounds-checked reads, and the kernel's
+//! helpers as functions with typed results.
+
+use aya_ebpf::{
+    bindings::{__sk_buff, bpf_fib_lookup},
+    helpers::r#gen as helper,
+    programs::TcContext,
+};
+use podwire_core::{abi::limits, stage::Packet};
+
+/// A frame at a TC hook.
+#[derive(Clone, Copy)]
+pub struct Skb(*mut __sk_buff);
+
+/// Where the kernel would send a packet.
+pub enum Path {
+    /// By this device, to the neighbour whose address is in `smac` and `dmac`.
+    Resolved { ifindex: u32, mtu: u32, source_mac: [u8; 6], destination_mac: [u8; 6] },
+    /// By this device; the neighbour's address is not known yet.
+    Unresolved { ifindex: u32, mtu: u32 },
+    /// It would not fit: the largest IP packet that does, in bytes.
+    TooBig { mtu: u32 },
+    /// Nowhere.
+    NoRoute,
+}
+
+/// Whether a frame fits a device.
+pub enum Fit {
+    Fits,
+    /// The device's MTU, in bytes of the network layer.
+    TooBig {
+        mtu: u32,
+    },
+    DeviceMissing,
+}
+
+/// IPv4 addresses and length of a packet to route, addresses in network order.
+pub struct Route {
+    pub family: u8,
+    pub source: [u32; 4],
+    pub destination: [u32; 4],
+    pub tos: u8,
+    pub total_len: u16,
+    /// The device that the packet counts as received on.
+    pub ifindex: u32,
+}
+
+impl Skb {
+    #[inline(always)]
+    pub fn new(ctx: &TcContext) -> Self {
+        Self(ctx.skb.skb)
+    }
+
+    #[inline(always)]
+    pub fn mark(self) -> u32 {
+        // SAFETY: the context pointer is valid for the program's run.
+        unsafe { (*self.0).mark }
+    }
+
+    #[inline(always)]
+    pub fn set_mark(self, mark: u32) {
+        // SAFETY: as above; the verifier allows writes to this field.
+        unsafe { (*self.0).mark = mark }
+    }
+
+    #[inline(always)]
+    pub fn ifindex(self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.0).ifindex }
+    }
+
+    /// Payload bytes per segment of a super-packet, 0 for any other packet.
+    #[inline(always)]
+    pub fn gso_size(self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.0).gso_size }
+    }
+
+    /// The VLAN tag that the kernel keeps beside the frame: protocol and TCI in host order.
+    #[inline(always)]
+    pub fn vlan(self) -> Option<(u16, u16)> {
+        // SAFETY: as above.
+        let (present, protocol, tci) =
+            unsafe { ((*self.0).vlan_present, (*self.0).vlan_proto, (*self.0).vlan_tci) };
+        if present == 0 { None } else { Some((u16::from_be(protocol as u16), tci as u16)) }
+    }
+
+    /// Makes the headers readable in place. Pulling is skipped when they are already in the linear part: it
+    /// would copy the head of a cloned packet, and more than headers must never be pulled from a GSO packet.
+    #[inline(always)]
+    pub fn pull_headers(self) {
+        let wanted = self.len().min(limits::HEADER_WINDOW as u32);
+        // SAFETY: as above.
+        let (data, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
+        if data + (wanted as usize) > end {
+            // SAFETY: as above. A failure leaves the packet as it was, and reads end where it ends.
+            unsafe { helper::bpf_skb_pull_data(self.0, wanted) };
+        }
+    }
+
+    /// Clones the frame to the egress of a device. `Ok`: the device took it. `Err(n)` below zero: no such
+    /// device; above zero: it is down or its queue refused the frame.
+    #[inline(always)]
+    pub fn clone_redirect(self, ifindex: u32) -> Result<(), i64> {
+        // SAFETY: as above.
+        match unsafe { helper::bpf_clone_redirect(self.0, ifindex, 0) } {
+            0 => Ok(()),
+            error => Err(error),
+        }
+    }
+
+    /// Hands the frame to the kernel's neighbour layer on a device when the program returns the value.
+    #[inline(always)]
+    pub fn redirect_neigh(ifindex: u32) -> i32 {
+        // SAFETY: a null parameter makes the helper take the next hop from its own route lookup.
+        unsafe { helper::bpf_redirect_neigh(ifindex, core::ptr::null_mut(), 0, 0) as i32 }
+    }
+
+    /// Cuts the frame to `len` bytes. The kernel linearises it and ends its life as a super-packet.
+    #[inline(always)]
+    pub fn truncate(self, len: u32) -> bool {
+        // SAFETY: as above.
+        unsafe { helper::bpf_skb_change_tail(self.0, len, 0) == 0 }
+    }
+
+    /// Removes the outermost VLAN tag, wherever it is kept.
+    #[inline(always)]
+    pub fn pop_vlan(self) -> bool {
+        // SAFETY: as above.
+        unsafe { helper::bpf_skb_vlan_pop(self.0) == 0 }
+    }
+
+    /// Makes room between the Ethernet header and the network header.
+    #[inline(always)]
+    pub fn make_room(self, bytes: u32, flags: u64) -> bool {
+        // SAFETY: as above.
+        unsafe {
+            helper::bpf_skb_adjust_room(
+                self.0,
+                bytes as i32,
+                aya_ebpf::bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
+                flags,
+            ) == 0
+        }
+    }
+
+    /// Makes room before the Ethernet header.
+    #[inline(always)]
+    pub fn make_head_room(self, bytes: u32) -> bool {
+        // SAFETY: as above.
+        unsafe { helper::bpf_skb_change_head(self.0, bytes, 0) == 0 }
+    }
+
+    /// Copies the frame's first `N` bytes.
+    #[inline(always)]
+    pub fn load<const N: usize>(self, offset: u32) -> Option<[u8; N]> {
+        let mut bytes = [0u8; N];
+        // SAFETY: the buffer is N bytes long.
+        let result = unsafe {
+            helper::bpf_skb_load_bytes(self.0.cast(), offset, bytes.as_mut_ptr().cast(), N as u32)
+        };
+        if result == 0 { Some(bytes) } else { None }
+    }
+
+    /// Writes the first `len` bytes of `bytes` at the start of the frame. The caller has bounded `len`.
+    ///
+    /// # Safety
+    /// `len` must be between 1 and `N`.
+    #[inline(always)]
+    pub unsafe fn store<const N: usize>(self, bytes: &[u8; N], len: u32) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { helper::bpf_skb_store_bytes(self.0.cast(), 0, bytes.as_ptr().cast(), len, 0) == 0 }
+    }
+
+    /// Whether the frame fits a device as it is. Super-packets fit: they are cut later.
+    #[inline(always)]
+    pub fn check_mtu(self, ifindex: u32) -> Fit {
+        let mut mtu = 0u32;
+        // SAFETY: `mtu` outlives the call.
+        match unsafe { helper::bpf_check_mtu(self.0.cast(), ifindex, &mut mtu, 0, 0) } {
+            0 => Fit::Fits,
+            error if error < 0 => Fit::DeviceMissing,
+            _ => Fit::TooBig { mtu },
+        }
+    }
+
+    /// Asks the kernel for the route and the neighbour of a packet.
+    #[inline(always)]
+    pub fn route(self, route: &Route) -> Path {
+        // SAFETY: all-zero is a valid value of this plain C structure.
+        let mut fib: bpf_fib_lookup = unsafe { core::mem::zeroed() };
+        fib.family = route.family;
+        fib.ifindex = route.ifindex;
+        fib.__bindgen_anon_1.tot_len = route.total_len;
+        fib.__bindgen_anon_2.tos = route.tos;
+        fib.__bindgen_anon_3.ipv6_src = route.source;
+        fib.__bindgen_anon_4.ipv6_dst = route.destination;
+        // SAFETY: the structure is as large as said.
+        let result = unsafe {
+            helper::bpf_fib_lookup(self.0.cast(), &mut fib, size_of::<bpf_fib_lookup>() as i32, 0)
+        };
+        // SAFETY: both members of the union are plain numbers.
+        let mtu = unsafe { fib.__bindgen_anon_1.mtu_result } as u32;
+        match result as u32 {
+            aya_ebpf::bindings::BPF_FIB_LKUP_RET_SUCCESS => Path::Resolved {
+                ifindex: fib.ifindex,
+                mtu,
+                source_mac: fib.smac,
+                destination_mac: fib.dmac,
+            },
+            aya_ebpf::bindings::BPF_FIB_LKUP_RET_NO_NEIGH => Path::Unresolved { ifindex: fib.ifindex, mtu },
+            aya_ebpf::bindings::BPF_FIB_LKUP_RET_FRAG_NEEDED => Path::TooBig { mtu },
+            _ => Path::NoRoute,
+        }
+    }
+}
+
+impl Packet for Skb {
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        // SAFETY: the context pointer is valid for the program's run.
+        unsafe { (*self.0).len }
+    }
+
+    #[inline(always)]
+    fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        if offset > limits::HEADER_WINDOW - N {
+            return None;
+        }
+        // SAFETY: as above. The two pointers bound the linear part of the frame, and the verifier insists on
+        // the comparison that follows.
+        let (data, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
+        let start = data + offset;
+        if start + N > end {
+            return None;
+        }
+        // SAFETY: N bytes from `start` lie within the frame.
+        Some(unsafe { *(start as *const [u8; N]) })
+    }
+}
