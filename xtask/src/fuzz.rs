@@ -1,0 +1,87 @@
+//! `cargo xtask fuzz`: cargo-fuzz over the targets in `fuzz/`, one after the other.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+
+use crate::{setup::CargoTool, workspace};
+
+const CARGO_FUZZ: CargoTool = CargoTool {
+    name: "cargo-fuzz",
+    release: "0.13.2",
+    why: "builds and runs the fuzz targets",
+    takes: "about a minute",
+};
+
+/// `cargo xtask fuzz`.
+#[derive(Args)]
+pub struct Options {
+    /// Only this target (default: all of fuzz/)
+    target: Option<String>,
+    /// Minutes for all targets together, shared equally
+    #[arg(long, default_value_t = 5)]
+    minutes: u32,
+}
+
+/// Runs `cargo xtask fuzz`.
+pub fn command(options: &Options, install: bool) -> Result<ExitCode> {
+    if install {
+        CARGO_FUZZ.ensure()?;
+    }
+    let listing = workspace::output(fuzz()?.arg("list"))?;
+    let targets = chosen(&listing, options.target.as_deref())?;
+    let each = seconds_each(options.minutes, targets.len());
+    for target in &targets {
+        anstream::println!("fuzzing {target} for {each} s");
+        let mut run = fuzz()?;
+        run.args(["run", target, "--", &format!("-max_total_time={each}")]);
+        workspace::run(&mut run, &format!("fuzz target {target}"))?;
+    }
+    anstream::println!("{} targets, nothing found", targets.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `cargo fuzz` of the nightly, which the sanitizer needs.
+fn fuzz() -> Result<Command> {
+    let rustup =
+        workspace::find_program("rustup").context("fuzzing needs rustup with a nightly toolchain")?;
+    let mut command = Command::new(rustup);
+    command.args(["run", "nightly", "cargo", "fuzz"]).current_dir(workspace::root()?);
+    // The cargo that runs this program is not the nightly's.
+    command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
+    Ok(command)
+}
+
+fn chosen<'a>(listing: &'a str, wanted: Option<&str>) -> Result<Vec<&'a str>> {
+    let all: Vec<&str> = listing.split_whitespace().collect();
+    let chosen: Vec<&str> =
+        all.iter().copied().filter(|name| wanted.is_none_or(|wanted| wanted == *name)).collect();
+    if chosen.is_empty() {
+        bail!("no fuzz target {}; there are: {}", wanted.unwrap_or("at all"), all.join(" "));
+    }
+    Ok(chosen)
+}
+
+/// At least one second, or libFuzzer would run without an end.
+fn seconds_each(minutes: u32, targets: usize) -> u64 {
+    (u64::from(minutes) * 60 / targets.max(1) as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_target_or_all() {
+        assert_eq!(chosen("wire\nconfig\n", None).unwrap(), ["wire", "config"]);
+        assert_eq!(chosen("wire\nconfig\n", Some("config")).unwrap(), ["config"]);
+        assert!(chosen("wire\n", Some("wir")).unwrap_err().to_string().contains("there are: wire"));
+    }
+
+    #[test]
+    fn the_time_is_shared_and_never_endless() {
+        assert_eq!(seconds_each(5, 3), 100);
+        assert_eq!(seconds_each(0, 3), 1);
+    }
+}

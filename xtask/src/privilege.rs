@@ -1,0 +1,36 @@
+//! Root's rights: had, borrowed through sudo, or asked for in one clear line.
+
+use std::{ffi::OsStr, process::Command};
+
+use anyhow::{Result, bail};
+use nix::unistd::Uid;
+
+use crate::workspace;
+
+/// Whether this process is root.
+pub fn is_root() -> bool {
+    Uid::effective().is_root()
+}
+
+/// `program` as root: itself, or behind sudo.
+///
+/// sudo asks for its password here, on the terminal, and not later below a progress line.
+///
+/// # Errors
+/// When this is not root and sudo is missing or refuses.
+pub fn as_root(program: impl AsRef<OsStr>) -> Result<Command> {
+    let program = program.as_ref();
+    if is_root() {
+        return Ok(Command::new(program));
+    }
+    let shown = program.to_string_lossy();
+    if workspace::find_program("sudo").is_none() {
+        bail!("{shown} needs root and there is no sudo: run this command as root (su -c 'cargo xtask …')");
+    }
+    if !Command::new("sudo").arg("-v").status().is_ok_and(|status| status.success()) {
+        bail!("{shown} needs root and sudo refused: run this command as root");
+    }
+    let mut command = Command::new("sudo");
+    command.args(["-E", "--"]).arg(program);
+    Ok(command)
+}

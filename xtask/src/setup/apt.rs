@@ -1,0 +1,183 @@
+//! Debian's package tool: what it knows, what it shall install.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Result, bail};
+
+use super::packages::Package;
+use crate::{privilege, terminal, workspace};
+
+/// Lists older than this name versions that mirrors no longer have.
+const STALE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Fails with the list of packages where there is no apt.
+///
+/// # Errors
+/// When `apt-get` is not on this machine.
+pub fn require(missing: &[Package]) -> Result<()> {
+    if workspace::find_program("apt-get").is_none() {
+        bail!(
+            "no apt on this machine: install what these Debian packages hold, then use --no-setup: {}",
+            names(missing)
+        );
+    }
+    Ok(())
+}
+
+/// Of `packages`, the names that apt could install now.
+pub fn available(packages: &[Package]) -> Result<BTreeSet<String>> {
+    let policy = workspace::output(
+        Command::new("apt-cache")
+            .arg("policy")
+            .args(packages.iter().map(|package| &package.name))
+            .env("LC_ALL", "C"),
+    )?;
+    Ok(parse_policy(&policy))
+}
+
+/// Reads `apt-cache policy`: the names whose candidate is not `(none)`.
+fn parse_policy(policy: &str) -> BTreeSet<String> {
+    let mut available = BTreeSet::new();
+    let mut package = "";
+    for line in policy.lines() {
+        if let Some(name) = line.strip_suffix(':')
+            && !line.starts_with(' ')
+        {
+            package = name;
+        } else if let Some(candidate) = line.trim().strip_prefix("Candidate: ")
+            && candidate != "(none)"
+        {
+            available.insert(package.to_owned());
+        }
+    }
+    available
+}
+
+/// Refreshes the lists when they are empty, old, or do not know one of `packages`.
+///
+/// # Errors
+/// When the lists cannot be refreshed and what is there does not do.
+pub fn refresh_if_needed(packages: &[Package]) -> Result<()> {
+    let known = available(packages)?;
+    let all_known = packages.iter().all(|package| package.optional || known.contains(&package.name));
+    if all_known && lists_are_fresh() {
+        return Ok(());
+    }
+    match update() {
+        Err(error) if all_known => {
+            anstream::eprintln!("  {error:#}; going on with the lists that are there");
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Refreshes lists that are empty or old; one run at most, and never a reason to stop.
+pub fn refresh_if_stale() -> Result<()> {
+    if !lists_are_fresh()
+        && let Err(error) = update()
+    {
+        anstream::eprintln!("  {error:#}; going on with the lists that are there");
+    }
+    Ok(())
+}
+
+/// `apt-get update`.
+fn update() -> Result<()> {
+    terminal::run_quietly("apt-get update", apt_get()?.arg("update"))
+}
+
+fn lists_are_fresh() -> bool {
+    let Ok(entries) = fs::read_dir(Path::new("/var/lib/apt/lists")) else { return false };
+    let newest = entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
+        .filter_map(|entry| entry.metadata().ok()?.ctime_system())
+        .max();
+    newest.is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age < STALE))
+}
+
+/// The time a file was put in place; its modification time is the mirror's.
+trait ChangeTime {
+    fn ctime_system(&self) -> Option<SystemTime>;
+}
+
+impl ChangeTime for fs::Metadata {
+    fn ctime_system(&self) -> Option<SystemTime> {
+        use std::os::unix::fs::MetadataExt as _;
+        let seconds = u64::try_from(self.ctime()).ok()?;
+        Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+    }
+}
+
+/// Installs `packages` without a question and without recommended extras.
+///
+/// # Errors
+/// When a package is unknown, or apt fails also with fresh lists.
+pub fn install(packages: &[Package]) -> Result<()> {
+    require(packages)?;
+    refresh_if_needed(packages)?;
+    let available = available(packages)?;
+    let (here, unknown): (Vec<&Package>, Vec<&Package>) =
+        packages.iter().partition(|package| available.contains(&package.name));
+    for package in &unknown {
+        if !package.optional {
+            bail!("this distribution has no package {} ({})", package.name, package.why);
+        }
+        anstream::eprintln!(
+            "  {} is not in this distribution; going on without ({})",
+            package.name,
+            package.why
+        );
+    }
+    if here.is_empty() {
+        return Ok(());
+    }
+    let title = format!("apt-get install ({} packages and what they need)", here.len());
+    let mut command = apt_get()?;
+    command
+        .args(["install", "--yes", "--no-install-recommends"])
+        .args(here.iter().map(|package| &package.name));
+    if terminal::run_quietly(&title, &mut command).is_err() {
+        // A mirror drops a version as soon as it has the next one.
+        update()?;
+        terminal::run_quietly(&title, &mut command)?;
+    }
+    Ok(())
+}
+
+/// `apt-get` as root, that asks nothing (tshark's debconf question would wait for ever) and waits for the lock.
+fn apt_get() -> Result<Command> {
+    let mut command = privilege::as_root("env")?;
+    command.args([
+        "DEBIAN_FRONTEND=noninteractive",
+        "LC_ALL=C",
+        "apt-get",
+        "-q",
+        "-o",
+        "DPkg::Lock::Timeout=300",
+    ]);
+    Ok(command)
+}
+
+fn names(packages: &[Package]) -> String {
+    packages.iter().map(|package| package.name.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_without_a_candidate_is_not_available() {
+        let policy = "gcc:\n  Installed: (none)\n  Candidate: 4:12.2.0-3\n  Version table:\n     4:12.2.0-3 500\n\
+                      bpftool:\n  Installed: (none)\n  Candidate: (none)\n  Version table:\n";
+        assert_eq!(parse_policy(policy).into_iter().collect::<Vec<_>>(), ["gcc"]);
+    }
+}

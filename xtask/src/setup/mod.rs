@@ -1,0 +1,157 @@
+//! Installs what is missing. In: groups of work. Out: a machine that has the packages and programs for them.
+//!
+//! Each missing item is named with its reason before anything is installed; a machine that has all of it is told
+//! so in one line.
+
+mod apt;
+mod packages;
+mod toolchain;
+
+use std::{process::ExitCode, time::Instant};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum as _;
+
+pub use packages::Group;
+
+use crate::{terminal, workspace};
+use packages::Package;
+use toolchain::Step;
+
+/// More steps than a toolchain can need; beyond it, a step does not do what it should.
+const STEPS: usize = 6;
+
+/// A program that cargo builds from its registry.
+pub struct CargoTool {
+    pub name: &'static str,
+    pub release: &'static str,
+    pub why: &'static str,
+    /// How long its build takes on two cores.
+    pub takes: &'static str,
+}
+
+const CARGO_DENY: CargoTool = CargoTool {
+    name: "cargo-deny",
+    release: "0.20.2",
+    why: "checks licences, bans and sources of the dependencies",
+    takes: "3 to 4 minutes",
+};
+
+/// `cargo xtask setup`.
+pub fn command(groups: &[Group], check: bool) -> Result<ExitCode> {
+    let groups = if groups.is_empty() { Group::value_variants() } else { groups };
+    if check {
+        let missing = missing(groups)?;
+        missing.announce();
+        return Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    ensure(groups)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Installs what `groups` need and this machine has not.
+///
+/// # Errors
+/// When something cannot be installed: no apt, no root, no such package, a failed build.
+pub fn ensure(groups: &[Group]) -> Result<()> {
+    let started = Instant::now();
+    let found = missing(groups)?;
+    found.announce();
+    if found.is_empty() {
+        return Ok(());
+    }
+    let mut wanted = found.packages;
+    for _ in 0..STEPS {
+        if !wanted.is_empty() {
+            apt::install(&wanted)?;
+            wanted.clear();
+        }
+        if !groups.contains(&Group::Build) {
+            break;
+        }
+        apt::refresh_if_stale()?;
+        match toolchain::next_step()? {
+            Step::Ready => break,
+            Step::Packages(packages) => wanted = packages,
+            other => other.carry_out()?,
+        }
+    }
+    if groups.contains(&Group::Build) && !matches!(toolchain::next_step()?, Step::Ready) {
+        bail!(
+            "the BPF toolchain is still not complete; `cargo xtask setup build --check` says what is missing"
+        );
+    }
+    for tool in found.tools {
+        tool.ensure()?;
+    }
+    anstream::eprintln!("setup: done in {}", terminal::seconds(started.elapsed()));
+    Ok(())
+}
+
+/// What is not there yet, as far as it can be known before the first step.
+struct Missing {
+    packages: Vec<Package>,
+    toolchain: Step,
+    tools: Vec<&'static CargoTool>,
+}
+
+fn missing(groups: &[Group]) -> Result<Missing> {
+    let wanted: Vec<Package> = groups.iter().flat_map(|group| packages::wanted(*group)).collect();
+    let mut packages = match packages::installed() {
+        Ok(installed) => packages::missing(&wanted, &installed),
+        Err(_) => {
+            apt::require(&wanted)?;
+            wanted
+        }
+    };
+    let toolchain = if groups.contains(&Group::Build) { toolchain::next_step()? } else { Step::Ready };
+    if let Step::Packages(more) = &toolchain {
+        let new = more.iter().filter(|package| packages.iter().all(|other| other.name != package.name));
+        packages.extend(new.cloned().collect::<Vec<_>>());
+    }
+    let tools =
+        if groups.contains(&Group::Lint) && !CARGO_DENY.is_here() { vec![&CARGO_DENY] } else { vec![] };
+    Ok(Missing { packages, toolchain, tools })
+}
+
+impl Missing {
+    fn is_empty(&self) -> bool {
+        self.packages.is_empty() && self.tools.is_empty() && matches!(self.toolchain, Step::Ready)
+    }
+
+    fn announce(&self) {
+        if self.is_empty() {
+            anstream::eprintln!("setup: everything is here");
+            return;
+        }
+        anstream::eprintln!("setup: missing");
+        for package in &self.packages {
+            anstream::eprintln!("  {:<16} {}", package.name, package.why);
+        }
+        if let Some(reason) = self.toolchain.reason() {
+            anstream::eprintln!("  {reason}");
+        }
+        for tool in &self.tools {
+            anstream::eprintln!("  {:<16} {} (built by cargo, {})", tool.name, tool.why, tool.takes);
+        }
+    }
+}
+
+impl CargoTool {
+    fn is_here(&self) -> bool {
+        workspace::find_program(self.name).is_some()
+    }
+
+    /// Builds the tool where it is not there.
+    ///
+    /// # Errors
+    /// When the build fails; the end of its output was printed then.
+    pub fn ensure(&self) -> Result<()> {
+        if self.is_here() {
+            return Ok(());
+        }
+        let mut command = workspace::cargo()?;
+        command.args(["install", self.name, "--version", self.release, "--locked"]);
+        terminal::run_quietly(&format!("{} {} ({})", self.name, self.release, self.takes), &mut command)
+    }
+}

@@ -1,0 +1,139 @@
+//! Which Debian packages each kind of work needs, and why.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::workspace;
+
+/// A kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Group {
+    /// Rebuild the BPF programs
+    Build,
+    /// Build and run all tests and benches
+    Test,
+    /// Watch the demo
+    Demo,
+    /// Check licences and advisories
+    Lint,
+}
+
+/// A Debian package and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Package {
+    pub name: String,
+    pub why: &'static str,
+    /// Work goes on without an optional package where the distribution does not carry it.
+    pub optional: bool,
+}
+
+impl Package {
+    pub fn new(name: impl Into<String>, why: &'static str) -> Self {
+        Self { name: name.into(), why, optional: false }
+    }
+}
+
+const COMPILER: &[(&str, &str)] = &[
+    ("gcc", "links every Rust program, compiles libbpf"),
+    ("libc6-dev", "headers and start files of the C library"),
+];
+
+const TRAFFIC: &[(&str, &str)] =
+    &[("iproute2", "makes namespaces, veth pairs and tunnels"), ("iputils-ping", "ping traffic")];
+
+const TESTS: &[(&str, &str)] = &[
+    ("make", "builds the libbpf that libbpf-sys carries"),
+    ("pkg-config", "finds libelf and zlib for libbpf-sys"),
+    ("libelf-dev", "libbpf reads BPF objects with it"),
+    ("zlib1g-dev", "libbpf reads compressed sections with it"),
+    ("tcpdump", "captures mirrored streams"),
+    ("tshark", "decodes mirrored streams"),
+    ("iperf3", "bulk TCP and UDP traffic"),
+    ("ethtool", "switches offloads of veth ends"),
+    ("nftables", "drops and counts packets beside podwire"),
+    ("python3", "small servers and odd packets"),
+    ("python3-scapy", "builds odd packets"),
+    ("curl", "HTTP traffic"),
+];
+
+/// Tools that make a test's report better, not different.
+const OPTIONAL: &[(&str, &str)] = &[("bpftool", "shows BPF programs left behind")];
+
+/// The fixed part of what `group` needs; the BPF toolchain depends on the compiler and is added to `Build`.
+pub fn wanted(group: Group) -> Vec<Package> {
+    let lists: &[&[(&str, &str)]] = match group {
+        Group::Build | Group::Lint => &[COMPILER],
+        Group::Demo => {
+            &[COMPILER, TRAFFIC, &[("python3", "the demo's HTTP server"), ("curl", "the demo's client")]]
+        }
+        Group::Test => &[COMPILER, TRAFFIC, TESTS],
+    };
+    let mut packages: Vec<Package> =
+        lists.iter().copied().flatten().map(|(name, why)| Package::new(*name, why)).collect();
+    if group == Group::Test {
+        let optional =
+            OPTIONAL.iter().map(|(name, why)| Package { optional: true, ..Package::new(*name, why) });
+        packages.extend(optional);
+    }
+    packages
+}
+
+/// What of `wanted` is not in `installed`, each name once.
+pub fn missing(wanted: &[Package], installed: &BTreeSet<String>) -> Vec<Package> {
+    let first_by_name: BTreeMap<&str, &Package> =
+        wanted.iter().rev().map(|package| (package.name.as_str(), package)).collect();
+    first_by_name.into_values().filter(|package| !installed.contains(&package.name)).cloned().collect()
+}
+
+/// Every installed Debian package.
+///
+/// # Errors
+/// When there is no dpkg or it fails.
+pub fn installed() -> Result<BTreeSet<String>> {
+    let format = "${db:Status-Abbrev}\t${Package}\n";
+    let listing = workspace::output(Command::new("dpkg-query").args(["--show", "--showformat", format]))?;
+    Ok(parse_installed(&listing))
+}
+
+fn parse_installed(listing: &str) -> BTreeSet<String> {
+    // The status is three characters: wanted, is, error. Only "ii " is a package that is there and in order.
+    listing
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .filter(|(status, _)| matches!(status.trim(), "ii" | "hi"))
+        .map(|(_, name)| name.to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_installed_and_in_order_counts() {
+        let listing = "ii \tgcc\nrc \ttshark\niU \tiperf3\nhi \tmake\n";
+        let installed = parse_installed(listing);
+        assert_eq!(installed.into_iter().collect::<Vec<_>>(), ["gcc", "make"]);
+    }
+
+    #[test]
+    fn missing_is_the_difference_with_each_name_once() {
+        let wanted = [Package::new("a", "first"), Package::new("b", "second"), Package::new("a", "third")];
+        let installed = BTreeSet::from(["b".to_owned()]);
+        assert_eq!(missing(&wanted, &installed), [Package::new("a", "first")]);
+        assert_eq!(missing(&wanted, &BTreeSet::from(["a".to_owned(), "b".to_owned()])), []);
+    }
+
+    #[test]
+    fn tests_need_what_libbpf_sys_needs() {
+        let names: Vec<String> = wanted(Group::Test).into_iter().map(|package| package.name).collect();
+        for name in ["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"] {
+            assert!(names.iter().any(|have| have == name), "{name} is not among {names:?}");
+        }
+    }
+}
