@@ -1,0 +1,126 @@
+//! The rule compiler. In: the rules of all endpoints. Out: an [`Image`], the tables in which a packet's
+//! sessions are found by array loads alone, whatever the number of rules.
+//!
+//! ```text
+//!  Rule ► Term (a bit: per field a set of values) ► pieces (per field: values with equal bits)
+//!       ► trie and rows ► RulesetRow ► Image ► BankTables
+//! ```
+//!
+//! What rules mean is written in [`rule`], and in code that can be read beside it in [`naive`]. The compiled
+//! form and how a packet goes through it stand in [`podwire_core::abi`] and [`podwire_core::stage`].
+//!
+//! Pure: no I/O, no clock, and equal input gives equal output. Equal rules are compiled once, whatever the
+//! number of endpoints that have them.
+
+mod error;
+mod image;
+pub mod naive;
+mod ranges;
+mod rows;
+pub mod rule;
+mod ruleset;
+mod synthetic;
+pub mod tables;
+mod term;
+#[cfg(test)]
+mod tests;
+mod trie;
+
+use std::collections::HashMap;
+
+use podwire_core::abi::{Direction, RulesetRow, SpanRow};
+
+pub use error::{CompileError, Table};
+pub use image::{BankTables, Image, Section, Usage};
+pub use rule::{AddressSet, EndpointRules, Mirror, Rule, TcpFlags};
+pub use synthetic::synthetic;
+
+use error::fits;
+use image::Parts;
+use rows::Rows;
+use ruleset::Demand;
+use trie::Tries;
+
+/// Compiles the rules of all endpoints of the node.
+///
+/// The order of endpoints, of mirrors and of rules does not matter. Several mirrors may name one session.
+///
+/// # Errors
+/// When something does not fit its table, or a slot or session number is out of range or, for a slot, given
+/// twice.
+pub fn compile(endpoints: &[EndpointRules]) -> Result<Image, CompileError> {
+    let mut sorted: Vec<_> = endpoints.iter().collect();
+    sorted.sort_by_key(|endpoint| endpoint.slot);
+    for same in sorted.chunk_by(|left, right| left.slot == right.slot) {
+        let slot = same[0].slot;
+        fits(Table::Endpoints, (slot as usize).saturating_add(1), Some(slot))?;
+        fits(Table::EndpointEntries, same.len(), Some(slot))?;
+    }
+    let mut compiler = Compiler::default();
+    let mut rows = Rows::new();
+    let mut slots = Vec::with_capacity(sorted.len());
+    for endpoint in sorted {
+        let ingress = compiler.ruleset(&endpoint.ingress, Direction::Ingress, &mut rows, endpoint.slot)?;
+        let egress = compiler.ruleset(&endpoint.egress, Direction::Egress, &mut rows, endpoint.slot)?;
+        slots.push((endpoint.slot, [ingress, egress]));
+    }
+    let Compiler { tries, spans, rulesets, .. } = compiler;
+    let (nodes, prefixes) = tries.into_rows();
+    Ok(Image::new(Parts { nodes, prefixes, spans, rulesets, endpoints: slots }, rows.lay_out()?))
+}
+
+/// What is compiled so far, and by which rules it is found again.
+#[derive(Default)]
+struct Compiler<'a> {
+    tries: Tries,
+    spans: Vec<SpanRow>,
+    rulesets: Vec<RulesetRow>,
+    /// Rule sets by the rules as given: cheap to compare.
+    by_mirrors: HashMap<(Direction, &'a [Mirror]), Option<u32>>,
+    /// Rule sets by what the rules come to: independent of their order and of the direction.
+    by_demand: HashMap<Demand, u32>,
+    by_spans: HashMap<Vec<SpanRow>, u32>,
+}
+
+impl<'a> Compiler<'a> {
+    /// The rule set for an endpoint's mirrors of one direction, `None` when nothing can match.
+    fn ruleset(
+        &mut self,
+        mirrors: &'a [Mirror],
+        direction: Direction,
+        rows: &mut Rows,
+        endpoint: u32,
+    ) -> Result<Option<u32>, CompileError> {
+        if let Some(&known) = self.by_mirrors.get(&(direction, mirrors)) {
+            return Ok(known);
+        }
+        let demand = Demand::new(mirrors, direction);
+        let index = if demand.is_empty() {
+            None
+        } else if let Some(&known) = self.by_demand.get(&demand) {
+            Some(known)
+        } else {
+            let (mut ruleset, spans) = ruleset::compile(&demand, rows, &mut self.tries, endpoint)?;
+            ruleset.spans = self.span(spans, endpoint)?;
+            let index = self.rulesets.len() as u32;
+            self.rulesets.push(ruleset);
+            fits(Table::Rulesets, self.rulesets.len(), Some(endpoint))?;
+            self.by_demand.insert(demand, index);
+            Some(index)
+        };
+        self.by_mirrors.insert((direction, mirrors), index);
+        Ok(index)
+    }
+
+    /// First row of these spans.
+    fn span(&mut self, spans: Vec<SpanRow>, endpoint: u32) -> Result<u32, CompileError> {
+        if let Some(&known) = self.by_spans.get(&spans) {
+            return Ok(known);
+        }
+        let first = self.spans.len() as u32;
+        self.spans.extend(&spans);
+        fits(Table::Spans, self.spans.len(), Some(endpoint))?;
+        self.by_spans.insert(spans, first);
+        Ok(first)
+    }
+}
