@@ -56,8 +56,7 @@ pub fn command(options: &Options, install: bool) -> Result<ExitCode> {
     };
     steps.time("build of the tests", || run.build())?;
     let before = leftovers::snapshot();
-    let (mut report, runner_succeeded) = steps.time("tests", || run.tests())?;
-    report.finish();
+    let (report, runner_succeeded) = steps.time("tests", || run.tests())?;
     let left = steps.time("leftovers", || Ok(leftovers::since(&before)))?;
 
     let faults = print(&report, runner_succeeded, &left, options.filter.is_some());

@@ -63,7 +63,9 @@ impl Report {
             return self.echo();
         }
         if line.trim_start().starts_with("Summary [") {
-            self.counted = nextest_summary(line);
+            let (passed, failed) = nextest_summary(line);
+            self.counted.0 += passed;
+            self.counted.1 += failed;
             // nextest repeats every test's output below; failures were shown when they happened.
             self.successes = true;
             return Echo::Show;
@@ -121,17 +123,23 @@ impl Report {
         }
     }
 
-    /// The runner has ended.
+    /// The runner has ended; another may follow.
     pub fn finish(&mut self) {
         self.close_binary();
+        self.successes = false;
+        self.speaker = None;
     }
 
-    /// The numbers: by name where the names add up to the runner's own count, else the runner's.
+    /// The numbers: as the runner counted them, for a program that a test starts may print what looks like a result;
+    /// by name where the runner was stopped before it counted.
     pub fn summary(&self) -> Summary {
         let count =
             |wanted: fn(&Outcome) -> bool| self.results.values().filter(|outcome| wanted(outcome)).count();
         let skipped = self.skips.len();
-        let passed = count(|outcome| *outcome == Outcome::Passed).max(self.counted.0);
+        let passed = match self.counted {
+            (0, 0) => count(|outcome| *outcome == Outcome::Passed),
+            (passed, _) => passed,
+        };
         let failed = count(|outcome| *outcome == Outcome::Failed).max(self.counted.1) + self.broken.len();
         let root = self
             .results
@@ -380,6 +388,13 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
                     test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n";
         let summary = read(torn).summary();
         assert_eq!((summary.passed, summary.failed), (1, 0));
+    }
+
+    #[test]
+    fn what_looks_like_a_result_is_not_counted() {
+        let noisy = "     Running tests/e2e.rs (target/debug/deps/e2e-c5ed)\n\nrunning 1 test\ntest fake ... ok\n\
+                     test root_a ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(read(noisy).summary().passed, 1);
     }
 
     #[test]

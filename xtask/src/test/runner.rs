@@ -109,6 +109,7 @@ impl Run<'_> {
                 anstream::println!("{line}");
             }
         }
+        report.finish();
         Ok(child.wait()?.success())
     }
 }
