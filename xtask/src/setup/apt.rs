@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    path::Path,
+    os::unix::fs::MetadataExt as _,
     process::Command,
     time::{Duration, SystemTime},
 };
@@ -30,8 +30,13 @@ pub fn require(missing: &[Package]) -> Result<()> {
     Ok(())
 }
 
+/// Whether apt could install all of `packages` now.
+pub fn knows_all(packages: &[Package]) -> bool {
+    available(packages).is_ok_and(|known| packages.iter().all(|package| known.contains(&package.name)))
+}
+
 /// Of `packages`, the names that apt could install now.
-pub fn available(packages: &[Package]) -> Result<BTreeSet<String>> {
+fn available(packages: &[Package]) -> Result<BTreeSet<String>> {
     let policy = workspace::output(
         Command::new("apt-cache")
             .arg("policy")
@@ -63,28 +68,31 @@ fn parse_policy(policy: &str) -> BTreeSet<String> {
 ///
 /// # Errors
 /// When the lists cannot be refreshed and what is there does not do.
-pub fn refresh_if_needed(packages: &[Package]) -> Result<()> {
+fn refresh_if_needed(packages: &[Package]) -> Result<()> {
     let known = available(packages)?;
     let all_known = packages.iter().all(|package| package.optional || known.contains(&package.name));
     if all_known && lists_are_fresh() {
         return Ok(());
     }
     match update() {
-        Err(error) if all_known => {
-            anstream::eprintln!("  {error:#}; going on with the lists that are there");
-            Ok(())
-        }
+        Err(error) if all_known => going_on(&error),
         outcome => outcome,
     }
 }
 
-/// Refreshes lists that are empty or old; one run at most, and never a reason to stop.
+/// Refreshes lists that are empty or old. With old lists, a failure is no reason to stop.
+///
+/// # Errors
+/// When there are no lists and none can be fetched.
 pub fn refresh_if_stale() -> Result<()> {
-    if !lists_are_fresh()
-        && let Err(error) = update()
-    {
-        anstream::eprintln!("  {error:#}; going on with the lists that are there");
+    match lists_are_fresh() {
+        true => Ok(()),
+        false => update().or_else(|error| if has_lists() { going_on(&error) } else { Err(error) }),
     }
+}
+
+fn going_on(error: &anyhow::Error) -> Result<()> {
+    anstream::eprintln!("  {error:#}; going on with the lists that are there");
     Ok(())
 }
 
@@ -93,27 +101,24 @@ fn update() -> Result<()> {
     terminal::run_quietly("apt-get update", apt_get()?.arg("update"))
 }
 
+/// Whether apt has any list of packages.
+pub fn has_lists() -> bool {
+    newest_list().is_some()
+}
+
 fn lists_are_fresh() -> bool {
-    let Ok(entries) = fs::read_dir(Path::new("/var/lib/apt/lists")) else { return false };
-    let newest = entries
+    newest_list().is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age < STALE))
+}
+
+/// When the newest list was put in place; its modification time is the mirror's.
+fn newest_list() -> Option<SystemTime> {
+    let seconds = fs::read_dir("/var/lib/apt/lists")
+        .ok()?
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
-        .filter_map(|entry| entry.metadata().ok()?.ctime_system())
-        .max();
-    newest.is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age < STALE))
-}
-
-/// The time a file was put in place; its modification time is the mirror's.
-trait ChangeTime {
-    fn ctime_system(&self) -> Option<SystemTime>;
-}
-
-impl ChangeTime for fs::Metadata {
-    fn ctime_system(&self) -> Option<SystemTime> {
-        use std::os::unix::fs::MetadataExt as _;
-        let seconds = u64::try_from(self.ctime()).ok()?;
-        Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
-    }
+        .filter_map(|entry| u64::try_from(entry.metadata().ok()?.ctime()).ok())
+        .max()?;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 /// Installs `packages` without a question and without recommended extras.

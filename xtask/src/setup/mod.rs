@@ -55,7 +55,12 @@ pub fn command(groups: &[Group], check: bool) -> Result<ExitCode> {
 /// When something cannot be installed: no apt, no root, no such package, a failed build.
 pub fn ensure(groups: &[Group]) -> Result<()> {
     let started = Instant::now();
-    let found = missing(groups)?;
+    let mut found = missing(groups)?;
+    if found.needs_apt() {
+        // Which way leads to a toolchain depends on what the lists know.
+        apt::refresh_if_stale()?;
+        found = missing(groups)?;
+    }
     found.announce();
     if found.is_empty() {
         return Ok(());
@@ -69,7 +74,6 @@ pub fn ensure(groups: &[Group]) -> Result<()> {
         if !groups.contains(&Group::Build) {
             break;
         }
-        apt::refresh_if_stale()?;
         match toolchain::next_step()? {
             Step::Ready => break,
             Step::Packages(packages) => wanted = packages,
@@ -117,6 +121,10 @@ fn missing(groups: &[Group]) -> Result<Missing> {
 impl Missing {
     fn is_empty(&self) -> bool {
         self.packages.is_empty() && self.tools.is_empty() && matches!(self.toolchain, Step::Ready)
+    }
+
+    fn needs_apt(&self) -> bool {
+        !self.packages.is_empty() || !matches!(self.toolchain, Step::Ready | Step::Linker(..))
     }
 
     fn announce(&self) {

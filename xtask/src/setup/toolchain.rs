@@ -77,9 +77,8 @@ pub fn next_step() -> Result<Step> {
         }
     }
     let debian = compiler::DEBIAN_PACKAGES.map(|(name, why)| Package::new(name, why));
-    if apt::available(&debian)
-        .is_ok_and(|available| debian.iter().all(|package| available.contains(&package.name)))
-    {
+    // Lists that were never fetched know nothing: fetching them comes first, and shows whether this way is open.
+    if apt::knows_all(&debian) || !apt::has_lists() {
         return Ok(Step::Packages(debian.to_vec()));
     }
     let has_nightly = compilers.iter().any(|compiler| compiler.origin == Origin::Rustup);
@@ -104,7 +103,5 @@ fn towards_linker(compiler: &Compiler, present: Option<&Linker>) -> Result<Optio
         };
         return Ok(Some(Step::Linker(Box::new(compiler.clone()), reason)));
     }
-    let available = apt::available(&missing)?;
-    let all_there = missing.iter().all(|package| available.contains(&package.name));
-    Ok(all_there.then_some(Step::Packages(missing)))
+    Ok((apt::knows_all(&missing) || !apt::has_lists()).then_some(Step::Packages(missing)))
 }
