@@ -122,31 +122,44 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHUNK_WORDS, RowId, Rows};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
-    /// A row of `chunks` chunks with one bit.
-    fn row(chunks: usize, bit: usize) -> Vec<u64> {
+    use super::{CHUNK_WORDS, Rows};
+
+    /// A row of `chunks` chunks with some bits; those beyond it are left out.
+    fn row(chunks: usize, bits: &[usize]) -> Vec<u64> {
         let mut row = vec![0; chunks * CHUNK_WORDS];
-        row[bit / 64] = 1 << (bit % 64);
+        for bit in bits {
+            if let Some(word) = row.get_mut(bit / 64) {
+                *word |= 1 << (bit % 64);
+            }
+        }
         row
     }
 
-    #[test]
-    fn rows_read_back_as_written() {
-        let mut rows = Rows::new();
-        let mut wide = row(20, 300);
-        wide[150] = 7;
-        let written = [row(20, 5), row(20, 517), row(20, 10_239), wide, row(1, 5), row(3, 5), vec![0; 160]];
-        let numbers: Vec<_> = written.iter().map(|row| rows.number(row, 0).unwrap()).collect();
-        assert_eq!(numbers[6], RowId::EMPTY);
-        let layout = rows.lay_out().unwrap();
-        for (row, number) in written.iter().zip(numbers) {
-            let chunks = row.len() / CHUNK_WORDS;
-            let read = match layout.place(number) {
-                Some(place) => layout.chunks[place as usize..][..chunks].concat(),
-                None => vec![0; row.len()],
-            };
-            assert_eq!(&read, row);
+    proptest! {
+        #[test]
+        fn rows_read_back_as_written(
+            written in vec((1..=20_usize, vec((0..20_usize, 0..3_usize), 0..4)), 1..20),
+        ) {
+            let written: Vec<_> = written
+                .into_iter()
+                .map(|(chunks, bits)| {
+                    row(chunks, &bits.iter().map(|(chunk, bit)| chunk * 512 + bit).collect::<Vec<_>>())
+                })
+                .collect();
+            let mut rows = Rows::new();
+            let numbers: Vec<_> = written.iter().map(|row| rows.number(row, 0).unwrap()).collect();
+            let layout = rows.lay_out().unwrap();
+            for (row, number) in written.iter().zip(numbers) {
+                let chunks = row.len() / CHUNK_WORDS;
+                let read = match layout.place(number) {
+                    Some(place) => layout.chunks[place as usize..][..chunks].concat(),
+                    None => vec![0; row.len()],
+                };
+                prop_assert_eq!(&read, row);
+            }
         }
     }
 
@@ -154,7 +167,7 @@ mod tests {
     fn single_bits_cost_a_chunk_per_place_in_the_chunk() {
         let mut rows = Rows::new();
         for bit in 0..10_240 {
-            rows.number(&row(20, bit), 0).unwrap();
+            rows.number(&row(20, &[bit]), 0).unwrap();
         }
         // 512 cores with 19 empty chunks around each, not 10,240 rows of 20.
         assert_eq!(rows.lay_out().unwrap().chunks.len(), 512 * 20 + 19);

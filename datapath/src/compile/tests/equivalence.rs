@@ -35,10 +35,15 @@ fn check(endpoints: &[EndpointRules], packets: &[Facts]) -> Result<(), TestCaseE
     Ok(())
 }
 
+/// Endpoints of which some have the same rules in both directions.
 fn endpoints() -> impl Strategy<Value = Vec<EndpointRules>> {
-    vec((mirrors(), mirrors()), 1..4).prop_map(|lists| {
+    vec((mirrors(), proptest::option::of(mirrors())), 1..4).prop_map(|lists| {
         let slots = [0, 5, 1023];
-        let endpoint = |(slot, (ingress, egress))| EndpointRules { slot, ingress, egress };
+        let endpoint = |(slot, (ingress, egress)): (u32, (Vec<Mirror>, Option<Vec<Mirror>>))| EndpointRules {
+            slot,
+            egress: egress.unwrap_or_else(|| ingress.clone()),
+            ingress,
+        };
         slots.into_iter().zip(lists).map(endpoint).collect()
     })
 }

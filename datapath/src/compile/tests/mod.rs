@@ -3,6 +3,7 @@
 mod equivalence;
 mod frame;
 mod generate;
+mod relocation;
 mod sharing;
 mod sizes;
 
