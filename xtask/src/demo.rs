@@ -29,7 +29,7 @@ pub fn command(arguments: &[String], install: bool) -> Result<ExitCode> {
     workspace::run(&mut build, "the build of the demo")?;
 
     let program = workspace::target()?.join("debug/demo");
-    let mut demo = privilege::as_root(&program)?;
+    let mut demo = privilege::as_root(&program, "the demo")?;
     if let Some(reason) = stale {
         anstream::eprintln!("{reason:#}; the demo runs what these sources give");
         demo.env(ebpf::OBJECT_VARIABLE, ebpf::build_aside(&root)?);

@@ -17,18 +17,16 @@ pub fn is_root() -> bool {
 /// sudo asks for its password here, on the terminal, and not later below a progress line.
 ///
 /// # Errors
-/// When this is not root and sudo is missing or refuses.
-pub fn as_root(program: impl AsRef<OsStr>) -> Result<Command> {
-    let program = program.as_ref();
+/// When this is not root and sudo is missing or refuses; the message begins with `purpose`.
+pub fn as_root(program: impl AsRef<OsStr>, purpose: &str) -> Result<Command> {
     if is_root() {
         return Ok(Command::new(program));
     }
-    let shown = program.to_string_lossy();
     if workspace::find_program("sudo").is_none() {
-        bail!("{shown} needs root and there is no sudo: run this command as root (su -c 'cargo xtask …')");
+        bail!("{purpose} needs root, and there is no sudo here: run this command as root");
     }
     if !Command::new("sudo").arg("-v").status().is_ok_and(|status| status.success()) {
-        bail!("{shown} needs root and sudo refused: run this command as root");
+        bail!("{purpose} needs root, and sudo refused: run this command as root");
     }
     let mut command = Command::new("sudo");
     command.args(["-E", "--"]).arg(program);

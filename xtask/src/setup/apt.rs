@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use super::packages::Package;
 use crate::{privilege, terminal, workspace};
@@ -127,6 +127,7 @@ fn newest_list() -> Option<SystemTime> {
 /// When a package is unknown, or apt fails also with fresh lists.
 pub fn install(packages: &[Package]) -> Result<()> {
     require(packages)?;
+    apt_get().with_context(|| format!("apt-get install --no-install-recommends {}", names(packages)))?;
     refresh_if_needed(packages)?;
     let available = available(packages)?;
     let (here, unknown): (Vec<&Package>, Vec<&Package>) =
@@ -159,7 +160,7 @@ pub fn install(packages: &[Package]) -> Result<()> {
 
 /// `apt-get` as root, that asks nothing (tshark's debconf question would wait for ever) and waits for the lock.
 fn apt_get() -> Result<Command> {
-    let mut command = privilege::as_root("env")?;
+    let mut command = privilege::as_root("env", "installing packages")?;
     command.args([
         "DEBIAN_FRONTEND=noninteractive",
         "LC_ALL=C",

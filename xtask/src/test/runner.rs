@@ -119,7 +119,7 @@ impl Run<'_> {
 /// # Errors
 /// When there is no sudo or it refuses.
 pub fn as_root_runner() -> Result<(String, &'static str)> {
-    privilege::as_root("true")?;
+    privilege::as_root("true", "running tests and benches on real packets")?;
     let version = Version::parse(&workspace::output(Command::new("rustc").arg("-vV"))?)?;
     Ok((format!("CARGO_TARGET_{}_RUNNER", version.host.to_uppercase().replace('-', "_")), "sudo -E --"))
 }
