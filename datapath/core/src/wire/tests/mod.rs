@@ -1,0 +1,3 @@
+//! Tests of the wire formats.
+
+mod encapsulation;
