@@ -80,7 +80,12 @@ fn rule() -> impl Strategy<Value = Rule> {
 
 /// Mirrors of one direction. Rules that match everything are thinned out: nothing else would show.
 pub fn mirrors() -> impl Strategy<Value = Vec<Mirror>> {
-    let rule = || rule().prop_filter("matches everything", |rule| *rule != Rule::default());
+    let rule = || {
+        rule().prop_map(|rule| match rule {
+            rule if rule == Rule::default() => Rule { protocol: Some(6), ..rule },
+            rule => rule,
+        })
+    };
     let rules = prop_oneof![
         1 => Just(Vec::new()),
         1 => Just(vec![Rule::default()]),

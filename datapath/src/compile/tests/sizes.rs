@@ -108,6 +108,6 @@ fn chunks_are_bounded() {
 fn ten_thousand_rules_compile_in_seconds() {
     let start = Instant::now();
     let image = compile(&[endpoint(0, synthetic(10_000, 1))]).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert!(image.usage().iter().all(|usage| usage.used <= usage.allowed));
 }
