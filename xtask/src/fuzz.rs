@@ -5,13 +5,9 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-use crate::{setup::CargoTool, workspace};
-
-const CARGO_FUZZ: CargoTool = CargoTool {
-    name: "cargo-fuzz",
-    release: "0.13.2",
-    why: "builds and runs the fuzz targets",
-    takes: "about a minute",
+use crate::{
+    setup::{self, Group},
+    workspace,
 };
 
 /// `cargo xtask fuzz`.
@@ -27,7 +23,7 @@ pub struct Options {
 /// Runs `cargo xtask fuzz`.
 pub fn command(options: &Options, install: bool) -> Result<ExitCode> {
     if install {
-        CARGO_FUZZ.ensure()?;
+        setup::ensure(&[Group::Fuzz])?;
     }
     let listing = workspace::output(fuzz()?.arg("list"))?;
     let targets = chosen(&listing, options.target.as_deref())?;

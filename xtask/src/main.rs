@@ -33,7 +33,7 @@ struct Cli {
 enum Command {
     /// Install what is missing: Debian packages and the tools that cargo builds
     Setup {
-        /// Only these groups (default: all)
+        /// Only these groups of work (default: build test demo)
         #[arg(value_enum)]
         groups: Vec<Group>,
         /// Only say what is missing; exit code 1 if anything is

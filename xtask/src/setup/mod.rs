@@ -10,7 +10,6 @@ mod toolchain;
 use std::{process::ExitCode, time::Instant};
 
 use anyhow::{Result, bail};
-use clap::ValueEnum as _;
 
 pub use packages::Group;
 
@@ -21,25 +20,39 @@ use toolchain::Step;
 /// More steps than a toolchain can need; beyond it, a step does not do what it should.
 const STEPS: usize = 6;
 
+/// What a newcomer needs; the other groups are installed by those who ask for them.
+const USUAL: [Group; 3] = [Group::Build, Group::Test, Group::Demo];
+
 /// A program that cargo builds from its registry.
-pub struct CargoTool {
-    pub name: &'static str,
-    pub release: &'static str,
-    pub why: &'static str,
+struct CargoTool {
+    group: Group,
+    name: &'static str,
+    release: &'static str,
+    why: &'static str,
     /// How long its build takes on two cores.
-    pub takes: &'static str,
+    takes: &'static str,
 }
 
-const CARGO_DENY: CargoTool = CargoTool {
-    name: "cargo-deny",
-    release: "0.20.2",
-    why: "checks licences, bans and sources of the dependencies",
-    takes: "3 to 4 minutes",
-};
+const TOOLS: [CargoTool; 2] = [
+    CargoTool {
+        group: Group::Lint,
+        name: "cargo-deny",
+        release: "0.20.2",
+        why: "checks licences, bans and sources of the dependencies",
+        takes: "3 to 4 minutes",
+    },
+    CargoTool {
+        group: Group::Fuzz,
+        name: "cargo-fuzz",
+        release: "0.13.2",
+        why: "builds and runs the fuzz targets",
+        takes: "about a minute",
+    },
+];
 
 /// `cargo xtask setup`.
 pub fn command(groups: &[Group], check: bool) -> Result<ExitCode> {
-    let groups = if groups.is_empty() { Group::value_variants() } else { groups };
+    let groups = if groups.is_empty() { &USUAL } else { groups };
     if check {
         let missing = missing(groups)?;
         missing.announce();
@@ -86,7 +99,7 @@ pub fn ensure(groups: &[Group]) -> Result<()> {
         );
     }
     for tool in found.tools {
-        tool.ensure()?;
+        tool.install()?;
     }
     anstream::eprintln!("setup: done in {}", terminal::seconds(started.elapsed()));
     Ok(())
@@ -150,14 +163,9 @@ impl CargoTool {
         workspace::find_program(self.name).is_some()
     }
 
-    /// Builds the tool where it is not there.
-    ///
     /// # Errors
     /// When the build fails; the end of its output was printed then.
-    pub fn ensure(&self) -> Result<()> {
-        if self.is_here() {
-            return Ok(());
-        }
+    fn install(&self) -> Result<()> {
         let mut command = workspace::cargo()?;
         command.args(["install", self.name, "--version", self.release, "--locked"]);
         terminal::run_quietly(&format!("{} {} ({})", self.name, self.release, self.takes), &mut command)

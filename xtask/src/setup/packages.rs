@@ -19,8 +19,10 @@ pub enum Group {
     Test,
     /// Watch the demo
     Demo,
-    /// Check licences and advisories
+    /// Check licences and sources of the dependencies
     Lint,
+    /// Run the fuzz targets
+    Fuzz,
 }
 
 /// A Debian package and what it is for.
@@ -72,6 +74,7 @@ pub fn wanted(group: Group) -> Vec<Package> {
             &[COMPILER, TRAFFIC, &[("python3", "the demo's HTTP server"), ("curl", "the demo's client")]]
         }
         Group::Test => &[COMPILER, TRAFFIC, TESTS],
+        Group::Fuzz => &[COMPILER, &[("g++", "compiles libFuzzer")]],
     };
     let mut packages: Vec<Package> =
         lists.iter().copied().flatten().map(|(name, why)| Package::new(*name, why)).collect();
