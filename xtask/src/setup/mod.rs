@@ -126,8 +126,7 @@ fn missing(groups: &[Group]) -> Result<Missing> {
         let new = more.iter().filter(|package| packages.iter().all(|other| other.name != package.name));
         packages.extend(new.cloned().collect::<Vec<_>>());
     }
-    let tools =
-        if groups.contains(&Group::Lint) && !CARGO_DENY.is_here() { vec![&CARGO_DENY] } else { vec![] };
+    let tools = TOOLS.iter().filter(|tool| groups.contains(&tool.group) && !tool.is_here()).collect();
     Ok(Missing { packages, toolchain, tools })
 }
 
