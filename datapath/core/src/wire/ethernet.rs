@@ -7,7 +7,7 @@
 //! Big-endian. Frames whose type field is below [`MIN_ETHER_TYPE`] hold a length there (802.3 with LLC); they
 //! are read as they are, with that number as their type.
 
-use super::{Layer, WireError, field};
+use super::{Layer, WireError, field, vlan};
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 14;
@@ -40,6 +40,7 @@ pub const ETHER_TYPE_ERSPAN_III: u16 = 0x22eb;
 /// An Ethernet header, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
+    frame: &'a [u8],
     bytes: &'a [u8],
     at: usize,
 }
@@ -50,7 +51,7 @@ impl<'a> View<'a> {
     /// # Errors
     /// Fewer than 14 bytes.
     pub fn parse(frame: &'a [u8], at: usize) -> Result<Self, WireError> {
-        Ok(Self { bytes: field::rest(Layer::Ethernet, frame, at, HEADER_LEN)?, at })
+        Ok(Self { frame, bytes: field::rest(Layer::Ethernet, frame, at, HEADER_LEN)?, at })
     }
 
     /// Destination MAC address.
@@ -66,6 +67,23 @@ impl<'a> View<'a> {
     /// The type field: an EtherType, or a length when below [`MIN_ETHER_TYPE`].
     pub fn ether_type(&self) -> u16 {
         field::be16(self.bytes, ETHER_TYPE_OFFSET)
+    }
+
+    /// The VLAN tags, outermost first; one that is cut short ends the walk with an error.
+    pub fn tags(&self) -> vlan::Tags<'a> {
+        vlan::Tags::new(self.frame, self.ether_type(), self.payload_offset())
+    }
+
+    /// EtherType behind all VLAN tags, and where what it announces begins in the frame.
+    ///
+    /// # Errors
+    /// A tag that is cut short.
+    pub fn network(&self) -> Result<(u16, usize), WireError> {
+        let mut tags = self.tags();
+        for tag in &mut tags {
+            tag?;
+        }
+        Ok(tags.position())
     }
 
     /// Where the payload begins in the frame.

@@ -65,12 +65,23 @@ pub(super) fn put_with<const N: usize>(
     header: [u8; N],
     tail: &[u8],
 ) -> Result<usize, WireError> {
+    put_slices(layer, out, &header, tail)
+}
+
+/// [`put_with`] for a header whose length is not known beforehand.
+pub(super) fn put_slices(
+    layer: Layer,
+    out: &mut [u8],
+    header: &[u8],
+    tail: &[u8],
+) -> Result<usize, WireError> {
     let had = out.len();
-    let needed = N + tail.len();
-    let Some((space, rest)) = out.get_mut(..needed).and_then(|space| space.split_first_chunk_mut()) else {
+    let needed = header.len() + tail.len();
+    let Some(space) = out.get_mut(..needed) else {
         return Err(WireError::new(layer, Problem::NoSpace, 0, needed, had));
     };
-    *space = header;
+    let (start, rest) = space.split_at_mut(header.len());
+    start.copy_from_slice(header);
     rest.copy_from_slice(tail);
     Ok(needed)
 }

@@ -123,6 +123,11 @@ pub struct GeneveOption<'a> {
 }
 
 impl GeneveOption<'_> {
+    /// Whether a receiver that does not know the option must drop the packet.
+    pub const fn is_critical(&self) -> bool {
+        self.kind & 0x80 != 0
+    }
+
     /// Writes the option at the start of `out` and returns its length.
     ///
     /// # Errors

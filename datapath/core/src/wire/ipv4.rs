@@ -41,6 +41,8 @@ pub const FRAGMENT_OFFSET_MASK: u16 = 0x1fff;
 /// An IPv4 packet, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
+    /// The frame up to this packet's end.
+    frame: &'a [u8],
     bytes: &'a [u8],
     at: usize,
 }
@@ -59,7 +61,7 @@ impl<'a> View<'a> {
         if version != 4 {
             return Err(WireError::unsupported(Layer::Ipv4, at, 4, version as usize));
         }
-        let view = Self { bytes, at };
+        let view = Self { frame, bytes, at };
         let header_len = view.header_len();
         if header_len < MIN_HEADER_LEN {
             return Err(WireError::new(Layer::Ipv4, Problem::LengthTooSmall, at, MIN_HEADER_LEN, header_len));
@@ -74,7 +76,7 @@ impl<'a> View<'a> {
             return Err(WireError::new(Layer::Ipv4, Problem::LengthTooSmall, offset, header_len, total));
         }
         field::rest(Layer::Ipv4, frame, at, total)?;
-        Ok(Self { bytes: field::range(bytes, 0, total), at })
+        Ok(Self { frame: field::range(frame, 0, at + total), bytes: field::range(bytes, 0, total), at })
     }
 
     /// Bytes of the header, options included.
@@ -167,9 +169,10 @@ impl<'a> View<'a> {
         field::range(self.bytes, self.header_len(), self.bytes.len())
     }
 
-    /// Where the packet ends in the frame.
-    pub fn end(&self) -> usize {
-        self.at + self.bytes.len()
+    /// The frame up to the end of this packet: what readers of the next layer take, so that they never read
+    /// padding and their offsets still count from the start of the frame.
+    pub fn frame(&self) -> &'a [u8] {
+        self.frame
     }
 
     /// The fields as a [`Header`].

@@ -12,7 +12,9 @@
 //! - Getters return host order; addresses and opaque fields are byte arrays in network order.
 //! - `Header::write` writes every byte of the header and nothing else, or nothing at all.
 
+pub mod arp;
 pub mod checksum;
+pub mod decap;
 pub mod encap;
 mod error;
 pub mod erspan;
@@ -20,10 +22,18 @@ pub mod ethernet;
 mod field;
 pub mod geneve;
 pub mod gre;
+pub mod icmp;
+pub mod icmpv6;
+pub mod ip;
 pub mod ipv4;
 pub mod ipv6;
+pub mod ndp;
 pub mod protocol;
+pub mod sctp;
+pub mod tcp;
 pub mod udp;
+pub mod verify;
+pub mod vlan;
 pub mod vxlan;
 
 pub use error::{Layer, Problem, WireError};

@@ -23,6 +23,8 @@ pub const CHECKSUM_OFFSET: usize = 6;
 /// A UDP datagram, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
+    /// The frame up to this datagram's end.
+    frame: &'a [u8],
     bytes: &'a [u8],
     at: usize,
 }
@@ -46,7 +48,7 @@ impl<'a> View<'a> {
         if len > bytes.len() {
             return Err(WireError::truncated(Layer::Udp, at, len, bytes.len()));
         }
-        Ok(Self { bytes: field::range(bytes, 0, len), at })
+        Ok(Self { frame: field::range(packet, 0, at + len), bytes: field::range(bytes, 0, len), at })
     }
 
     /// Source port.
@@ -77,6 +79,11 @@ impl<'a> View<'a> {
     /// The payload, up to the datagram's length.
     pub fn payload(&self) -> &'a [u8] {
         field::range(self.bytes, HEADER_LEN, self.bytes.len())
+    }
+
+    /// The frame up to the end of this datagram, for readers of the next layer.
+    pub fn frame(&self) -> &'a [u8] {
+        self.frame
     }
 
     /// The datagram's bytes, header included.

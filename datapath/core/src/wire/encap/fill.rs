@@ -143,17 +143,12 @@ const fn entropy_port(flow_hash: u32) -> u16 {
 }
 
 #[inline(always)]
-const fn put_u16(out: &mut [u8; OUTER_MAX], at: usize, value: u16) {
-    let b = value.to_be_bytes();
-    out[at] = b[0];
-    out[at + 1] = b[1];
+fn put_u16(out: &mut [u8; OUTER_MAX], at: usize, value: u16) {
+    // As a whole array, so that it becomes one store where the alignment is known.
+    out[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
 #[inline(always)]
-const fn put_u32(out: &mut [u8; OUTER_MAX], at: usize, value: u32) {
-    let b = value.to_be_bytes();
-    out[at] = b[0];
-    out[at + 1] = b[1];
-    out[at + 2] = b[2];
-    out[at + 3] = b[3];
+fn put_u32(out: &mut [u8; OUTER_MAX], at: usize, value: u32) {
+    out[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }

@@ -92,6 +92,11 @@ impl<'a> Extension<'a> {
         })
     }
 
+    /// Hops that a routing header has still to visit.
+    pub fn segments_left(&self) -> Option<u8> {
+        (self.number == protocol::ROUTING).then(|| field::byte(self.bytes, 3))
+    }
+
     /// The options of a hop-by-hop or destination options header; none for other headers.
     pub fn options(&self) -> Options<'a> {
         let bytes = match self.number {

@@ -102,9 +102,10 @@ impl<'a> View<'a> {
         field::range(self.bytes, HEADER_LEN, self.bytes.len())
     }
 
-    /// Where the packet ends in the frame.
-    pub fn end(&self) -> usize {
-        self.at + self.bytes.len()
+    /// The frame up to the end of this packet: what readers of the next layer take, so that they never read
+    /// padding and their offsets still count from the start of the frame.
+    pub fn frame(&self) -> &'a [u8] {
+        self.frame
     }
 
     /// The fields as a [`Header`].

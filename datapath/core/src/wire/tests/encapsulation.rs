@@ -123,7 +123,7 @@ proptest! {
                 let ip = ipv4::View::parse(frame, 14).unwrap();
                 prop_assert_eq!((ip.source(), ip.destination()), (local.octets(), remote.octets()));
                 prop_assert_eq!((ip.ttl(), ip.tos()), (encapsulation.ttl, encapsulation.tos));
-                prop_assert_eq!(ip.end(), len);
+                prop_assert_eq!(ip.frame().len(), len);
                 prop_assert!(ip.checksum_holds());
                 ip.payload_offset()
             }
@@ -131,7 +131,7 @@ proptest! {
                 let ip = ipv6::View::parse(frame, 14).unwrap();
                 prop_assert_eq!((ip.source(), ip.destination()), (local.octets(), remote.octets()));
                 prop_assert_eq!((ip.hop_limit(), ip.traffic_class()), (encapsulation.ttl, encapsulation.tos));
-                prop_assert_eq!(ip.end(), len);
+                prop_assert_eq!(ip.frame().len(), len);
                 ip.payload_offset()
             }
         };
