@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{
     setup::{self, Group},
-    workspace,
+    terminal, workspace,
 };
 
 /// `cargo xtask fuzz`.
@@ -24,6 +24,7 @@ pub struct Options {
 pub fn command(options: &Options, install: bool) -> Result<ExitCode> {
     if install {
         setup::ensure(&[Group::Fuzz])?;
+        ensure_nightly()?;
     }
     let listing = workspace::output(fuzz()?.arg("list"))?;
     let targets = chosen(&listing, options.target.as_deref())?;
@@ -38,15 +39,34 @@ pub fn command(options: &Options, install: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `cargo fuzz` of the nightly, which the sanitizer needs.
+/// The sanitizer is a nightly's.
+fn ensure_nightly() -> Result<()> {
+    if workspace::output(nightly()?.arg("--version")).is_ok() {
+        return Ok(());
+    }
+    let mut rustup = rustup()?;
+    rustup.args(["toolchain", "install", "nightly", "--profile", "minimal"]);
+    terminal::run_quietly("rustup toolchain install nightly", &mut rustup)
+}
+
 fn fuzz() -> Result<Command> {
-    let rustup =
-        workspace::find_program("rustup").context("fuzzing needs rustup with a nightly toolchain")?;
-    let mut command = Command::new(rustup);
-    command.args(["run", "nightly", "cargo", "fuzz"]).current_dir(workspace::root()?);
-    // The cargo that runs this program is not the nightly's.
+    let mut command = nightly()?;
+    command.arg("fuzz");
+    Ok(command)
+}
+
+/// The nightly's cargo; the one that runs this program is another.
+fn nightly() -> Result<Command> {
+    let mut command = rustup()?;
+    command.args(["run", "nightly", "cargo"]).current_dir(workspace::root()?);
     command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
     Ok(command)
+}
+
+fn rustup() -> Result<Command> {
+    Ok(Command::new(
+        workspace::find_program("rustup").context("fuzzing needs rustup with a nightly toolchain")?,
+    ))
 }
 
 fn chosen<'a>(listing: &'a str, wanted: Option<&str>) -> Result<Vec<&'a str>> {

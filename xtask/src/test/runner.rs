@@ -40,13 +40,14 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Compiles all tests, with cargo's own progress.
+    /// Compiles all tests and the programs that they start, with cargo's own progress.
     ///
     /// # Errors
     /// When they do not compile.
     pub fn build(&self) -> Result<()> {
         let mut command = workspace::cargo()?;
-        command.args(["test", "--workspace", "--no-run"]);
+        // One call: apart, the same crates would be compiled once with the tests' features and once without.
+        command.args(["build", "--workspace", "--bins", "--examples", "--tests"]);
         workspace::run(&mut command, "the build of the tests")
     }
 
