@@ -61,10 +61,8 @@ impl Version {
         };
         let number = |text: Option<&str>| text.and_then(|text| text.parse::<u32>().ok());
         let release = field("release")?;
-        let mut parts = release.split('.');
-        let release = number(parts.next())
-            .zip(number(parts.next()))
-            .with_context(|| format!("rustc -vV: `{release}` is no release"))?;
+        let release =
+            self::release(&release).with_context(|| format!("rustc -vV: `{release}` is no release"))?;
         let llvm = field("LLVM version")?;
         let llvm_major = number(llvm.split('.').next())
             .with_context(|| format!("rustc -vV: `{llvm}` is no LLVM version"))?;
@@ -129,10 +127,15 @@ impl Compiler {
 }
 
 /// The Rust release that the workspace asks for.
-fn workspace_release() -> Result<(u32, u32)> {
+pub fn workspace_release() -> Result<(u32, u32)> {
     let text = env!("CARGO_PKG_RUST_VERSION");
-    let mut parts = text.split('.').map_while(|part| part.parse().ok());
-    parts.next().zip(parts.next()).with_context(|| format!("rust-version `{text}` is no release"))
+    release(text).with_context(|| format!("rust-version `{text}` is no release"))
+}
+
+/// Major and minor number at the start of a version: of Rust's own or of a Debian package's, `1.96.0+dfsg1-1`.
+pub fn release(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.').map_while(|part| part.parse().ok());
+    parts.next().zip(parts.next())
 }
 
 #[cfg(test)]
@@ -163,6 +166,13 @@ mod tests {
     fn a_compiler_without_an_llvm_line_is_refused() {
         let other = DEBIAN.replace("LLVM version: 22.1.8\n", "");
         assert!(Version::parse(&other).unwrap_err().to_string().contains("LLVM version"));
+    }
+
+    #[test]
+    fn a_debian_version_begins_with_the_release() {
+        assert_eq!(release("1.85.0+dfsg3-1~deb12u3"), Some((1, 85)));
+        assert_eq!(release("1.95"), Some((1, 95)));
+        assert_eq!(release("(none)"), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Debian's package tool: what it knows, what it shall install.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fs,
     os::unix::fs::MetadataExt as _,
     process::Command,
@@ -32,11 +32,11 @@ pub fn require(missing: &[Package]) -> Result<()> {
 
 /// Whether apt could install all of `packages` now.
 pub fn knows_all(packages: &[Package]) -> bool {
-    available(packages).is_ok_and(|known| packages.iter().all(|package| known.contains(&package.name)))
+    candidates(packages).is_ok_and(|known| packages.iter().all(|package| known.contains_key(&package.name)))
 }
 
-/// Of `packages`, the names that apt could install now.
-fn available(packages: &[Package]) -> Result<BTreeSet<String>> {
+/// Of `packages`, those that apt could install now, with the version that it would take.
+pub fn candidates(packages: &[Package]) -> Result<BTreeMap<String, String>> {
     let policy = workspace::output(
         Command::new("apt-cache")
             .arg("policy")
@@ -46,9 +46,9 @@ fn available(packages: &[Package]) -> Result<BTreeSet<String>> {
     Ok(parse_policy(&policy))
 }
 
-/// Reads `apt-cache policy`: the names whose candidate is not `(none)`.
-fn parse_policy(policy: &str) -> BTreeSet<String> {
-    let mut available = BTreeSet::new();
+/// Reads `apt-cache policy`: the names whose candidate is not `(none)`, and the candidates.
+fn parse_policy(policy: &str) -> BTreeMap<String, String> {
+    let mut candidates = BTreeMap::new();
     let mut package = "";
     for line in policy.lines() {
         if let Some(name) = line.strip_suffix(':')
@@ -58,10 +58,10 @@ fn parse_policy(policy: &str) -> BTreeSet<String> {
         } else if let Some(candidate) = line.trim().strip_prefix("Candidate: ")
             && candidate != "(none)"
         {
-            available.insert(package.to_owned());
+            candidates.insert(package.to_owned(), candidate.to_owned());
         }
     }
-    available
+    candidates
 }
 
 /// Refreshes the lists when they are empty, old, or do not know one of `packages`.
@@ -69,8 +69,8 @@ fn parse_policy(policy: &str) -> BTreeSet<String> {
 /// # Errors
 /// When the lists cannot be refreshed and what is there does not do.
 fn refresh_if_needed(packages: &[Package]) -> Result<()> {
-    let known = available(packages)?;
-    let all_known = packages.iter().all(|package| package.optional || known.contains(&package.name));
+    let known = candidates(packages)?;
+    let all_known = packages.iter().all(|package| package.optional || known.contains_key(&package.name));
     if all_known && lists_are_fresh() {
         return Ok(());
     }
@@ -129,9 +129,9 @@ pub fn install(packages: &[Package]) -> Result<()> {
     require(packages)?;
     apt_get().with_context(|| format!("apt-get install --no-install-recommends {}", names(packages)))?;
     refresh_if_needed(packages)?;
-    let available = available(packages)?;
+    let known = candidates(packages)?;
     let (here, unknown): (Vec<&Package>, Vec<&Package>) =
-        packages.iter().partition(|package| available.contains(&package.name));
+        packages.iter().partition(|package| known.contains_key(&package.name));
     for package in &unknown {
         if !package.optional {
             bail!("this distribution has no package {} ({})", package.name, package.why);
@@ -184,6 +184,7 @@ mod tests {
     fn a_package_without_a_candidate_is_not_available() {
         let policy = "gcc:\n  Installed: (none)\n  Candidate: 4:12.2.0-3\n  Version table:\n     4:12.2.0-3 500\n\
                       bpftool:\n  Installed: (none)\n  Candidate: (none)\n  Version table:\n";
-        assert_eq!(parse_policy(policy).into_iter().collect::<Vec<_>>(), ["gcc"]);
+        let wanted = BTreeMap::from([("gcc".to_owned(), "4:12.2.0-3".to_owned())]);
+        assert_eq!(parse_policy(policy), wanted);
     }
 }

@@ -7,7 +7,7 @@ mod apt;
 mod packages;
 mod toolchain;
 
-use std::{process::ExitCode, time::Instant};
+use std::{process::ExitCode, slice, time::Instant};
 
 use anyhow::{Result, bail};
 
@@ -95,7 +95,7 @@ pub fn ensure(groups: &[Group]) -> Result<()> {
     }
     if groups.contains(&Group::Build) && !matches!(toolchain::next_step()?, Step::Ready) {
         bail!(
-            "the BPF toolchain is still not complete; `cargo xtask setup build --check` says what is missing"
+            "the BPF toolchain is still incomplete; `cargo xtask setup build --check` says what is missing"
         );
     }
     for tool in found.tools {
@@ -121,6 +121,9 @@ fn missing(groups: &[Group]) -> Result<Missing> {
             wanted
         }
     };
+    // What the distribution does not carry is not missed again and again.
+    let lists = apt::has_lists();
+    packages.retain(|package| !package.optional || !lists || apt::knows_all(slice::from_ref(package)));
     let toolchain = if groups.contains(&Group::Build) { toolchain::next_step()? } else { Step::Ready };
     if let Step::Packages(more) = &toolchain {
         let new = more.iter().filter(|package| packages.iter().all(|other| other.name != package.name));

@@ -78,7 +78,7 @@ pub fn next_step() -> Result<Step> {
     }
     let debian = compiler::DEBIAN_PACKAGES.map(|(name, why)| Package::new(name, why));
     // Lists that were never fetched know nothing: fetching them comes first, and shows whether this way is open.
-    if apt::knows_all(&debian) || !apt::has_lists() {
+    if offers_recent(&debian) || !apt::has_lists() {
         return Ok(Step::Packages(debian.to_vec()));
     }
     let has_nightly = compilers.iter().any(|compiler| compiler.origin == Origin::Rustup);
@@ -89,6 +89,16 @@ pub fn next_step() -> Result<Step> {
         "no way to compile BPF programs here: install a rustup nightly with rust-src and a bpf-linker \
          whose LLVM is not older than that nightly's"
     );
+}
+
+/// Whether apt would install Debian's compiler in a release that the workspace accepts.
+fn offers_recent(debian: &[Package]) -> bool {
+    let Ok(candidates) = apt::candidates(debian) else { return false };
+    let recent = |package: &Package| {
+        let release = compiler::release(candidates.get(&package.name)?)?;
+        Some(release >= compiler::workspace_release().ok()?)
+    };
+    debian.iter().all(|package| recent(package) == Some(true))
 }
 
 /// What brings a linker for `compiler`, unless its LLVM is not to be had.
