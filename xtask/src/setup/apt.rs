@@ -145,7 +145,10 @@ pub fn install(packages: &[Package]) -> Result<()> {
     if here.is_empty() {
         return Ok(());
     }
-    let title = format!("apt-get install ({} packages and what they need)", here.len());
+    let title = match here.as_slice() {
+        [only] => format!("apt-get install {}", only.name),
+        several => format!("apt-get install ({} packages)", several.len()),
+    };
     let mut command = apt_get()?;
     command
         .args(["install", "--yes", "--no-install-recommends"])
