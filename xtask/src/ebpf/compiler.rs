@@ -87,18 +87,19 @@ fn rustup_nightly() -> Option<Compiler> {
     // Without this, asking for a toolchain that is not there downloads it.
     which.args(["which", "--toolchain", "nightly", "rustc"]).env("RUSTUP_AUTO_INSTALL", "0");
     let rustc = PathBuf::from(workspace::output(&mut which).ok()?.trim());
-    let sysroot = rustc.parent()?.parent()?;
-    with_source(Origin::Rustup, &rustc, sysroot)
+    with_source(Origin::Rustup, &rustc)
 }
 
 fn debian() -> Option<Compiler> {
     let listing = workspace::output(Command::new("dpkg").args(["--listfiles", "rustc-web"])).ok()?;
     let rustc = listing.lines().find(|file| file.ends_with("/bin/rustc"))?;
-    with_source(Origin::Debian, Path::new(rustc), Path::new("/usr"))
+    with_source(Origin::Debian, Path::new(rustc))
 }
 
-fn with_source(origin: Origin, rustc: &Path, sysroot: &Path) -> Option<Compiler> {
-    let source = sysroot.join("lib/rustlib/src/rust");
+fn with_source(origin: Origin, rustc: &Path) -> Option<Compiler> {
+    // Asked for, not derived: a toolchain may be a link to another folder, and debug information has the real one.
+    let sysroot = workspace::output(Command::new(rustc).args(["--print", "sysroot"])).ok()?;
+    let source = Path::new(sysroot.trim()).join("lib/rustlib/src/rust");
     if !source.join("library/core/src/lib.rs").is_file() {
         return None;
     }

@@ -208,6 +208,8 @@ impl Toolchain {
         let registries = workspace::cargo_home().context("cargo has no home folder")?.join("registry/src");
         for registry in fs::read_dir(&registries).into_iter().flatten().flatten() {
             remap(&registry.path(), "crates");
+            // Cargo's home may be a link; which of the two names a compiler sees is cargo's choice.
+            remap(&registry.path().canonicalize()?, "crates");
         }
         Ok(flags)
     }
