@@ -14,6 +14,8 @@ use crate::wire::{Layer, Problem, WireError, field, protocol};
 pub const MAX_HEADERS: usize = 8;
 /// Bytes of the fragment header.
 pub const FRAGMENT_LEN: usize = 8;
+/// Bytes of an authentication header's fixed fields.
+pub const AUTHENTICATION_MIN_LEN: usize = 12;
 /// Flag "more fragments" in the fragment header's second word.
 pub const FLAG_MORE_FRAGMENTS: u16 = 0x0001;
 
@@ -44,7 +46,8 @@ impl<'a> Extension<'a> {
     /// Reads the extension header `number` at `at` of a packet that ends where `packet` ends.
     ///
     /// # Errors
-    /// A number that [`is_extension`] does not know; fewer bytes than the header's length.
+    /// A number that [`is_extension`] does not know; fewer bytes than the header's length; an authentication header
+    /// shorter than its fixed fields.
     pub fn parse(number: u8, packet: &'a [u8], at: usize) -> Result<Self, WireError> {
         if !is_extension(number) {
             let (needed, had) = (protocol::HOP_BY_HOP as usize, number as usize);
@@ -57,6 +60,10 @@ impl<'a> Extension<'a> {
             protocol::AUTHENTICATION => (field::byte(bytes, 1) as usize + 2) * 4,
             _ => (field::byte(bytes, 1) as usize + 1) * 8,
         };
+        if number == protocol::AUTHENTICATION && len < AUTHENTICATION_MIN_LEN {
+            let (problem, least) = (Problem::LengthTooSmall, AUTHENTICATION_MIN_LEN);
+            return Err(WireError::new(Layer::Ipv6Extension, problem, at + 1, least, len));
+        }
         field::rest(Layer::Ipv6Extension, packet, at, len)?;
         Ok(Self { number, bytes: field::range(bytes, 0, len), at })
     }
