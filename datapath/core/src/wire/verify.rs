@@ -85,7 +85,8 @@ pub(super) const fn field_holds(layer: Layer, offset: usize, all: u16, had: u16)
     if all == 0 {
         return Ok(());
     }
-    let needed = checksum::update(all, had, 0);
+    // Bytes that are all zero, the field included, are the one sum that a difference gets wrong.
+    let needed = if all == u16::MAX { all } else { checksum::update(all, had, 0) };
     Err(WireError::new(layer, Problem::Checksum, offset, needed as usize, had as usize))
 }
 

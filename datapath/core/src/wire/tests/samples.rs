@@ -122,6 +122,16 @@ fn the_checksum_that_should_be_there_is_told() {
 }
 
 #[test]
+fn an_icmp_message_of_zeros_has_no_right_checksum() {
+    let mut frame = ICMP_UNREACHABLE;
+    let at = v4(&ICMP_UNREACHABLE).payload_offset();
+    frame[at..].fill(0);
+    let (ether_type, network) = network(&frame);
+    let error = verify::checksums(ether_type, &frame, network).unwrap_err();
+    assert_eq!((error.layer, error.needed, error.had), (Layer::Icmp, 0xffff, 0));
+}
+
+#[test]
 fn arp() {
     let (ether_type, at) = network(&ARP_REQUEST);
     assert_eq!(ether_type, ethernet::ETHER_TYPE_ARP);
