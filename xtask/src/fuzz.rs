@@ -1,6 +1,9 @@
 //! `cargo xtask fuzz`: cargo-fuzz over the targets in `fuzz/`, one after the other.
 
-use std::process::{Command, ExitCode};
+use std::{
+    fs,
+    process::{Command, ExitCode},
+};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -28,11 +31,18 @@ pub fn command(options: &Options, install: bool) -> Result<ExitCode> {
     }
     let listing = workspace::output(fuzz()?.arg("list"))?;
     let targets = chosen(&listing, options.target.as_deref())?;
+    let root = workspace::root()?;
     let each = seconds_each(options.minutes, targets.len());
     for target in &targets {
         anstream::println!("fuzzing {target} for {each} s");
+        // libFuzzer writes what it finds to the first folder: the seeds in the repository are the second.
+        let found = workspace::target()?.join("fuzz-corpus").join(target);
+        let seeds = root.join("fuzz/corpus").join(target);
+        for folder in [&found, &seeds] {
+            fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
         let mut run = fuzz()?;
-        run.args(["run", target, "--", &format!("-max_total_time={each}")]);
+        run.args(["run", target]).args([&found, &seeds]).args(["--", &format!("-max_total_time={each}")]);
         workspace::run(&mut run, &format!("fuzz target {target}"))?;
     }
     anstream::println!("{} targets, nothing found", targets.len());

@@ -19,7 +19,7 @@ pub enum Group {
     Test,
     /// Watch the demo
     Demo,
-    /// Check licences and sources of the dependencies
+    /// Lint all that compiles, check licences and sources of the dependencies
     Lint,
     /// Run the fuzz targets
     Fuzz,
@@ -69,12 +69,12 @@ const OPTIONAL: &[(&str, &str)] = &[("bpftool", "shows BPF programs left behind"
 /// The fixed part of what `group` needs; the BPF toolchain depends on the compiler and is added to `Build`.
 pub fn wanted(group: Group) -> Vec<Package> {
     let lists: &[&[(&str, &str)]] = match group {
-        Group::Build | Group::Lint => &[COMPILER],
+        Group::Build => &[COMPILER],
         Group::Demo => {
             &[COMPILER, TRAFFIC, &[("python3", "the demo's HTTP server"), ("curl", "the demo's client")]]
         }
         Group::Test => &[COMPILER, TRAFFIC, TESTS],
-        Group::Fuzz => &[COMPILER, &[("g++", "compiles libFuzzer")]],
+        Group::Lint | Group::Fuzz => &[COMPILER, &[("g++", "compiles libFuzzer for the fuzz targets")]],
     };
     let mut packages: Vec<Package> =
         lists.iter().copied().flatten().map(|(name, why)| Package::new(*name, why)).collect();
