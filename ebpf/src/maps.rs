@@ -12,7 +12,7 @@ use podwire_core::abi::{
 const BANKS: usize = 2;
 
 /// Room for the headers that the mirror program writes; see `mirror.rs`.
-pub const HEADERS_LEN: usize = 192;
+pub const HEADERS_LEN: usize = 264;
 
 #[btf_map(name = "CONFIG")]
 pub static CONFIG: Array<ConfigRow, 1> = Array::new();

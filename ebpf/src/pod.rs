@@ -24,7 +24,7 @@ pub fn hook(ctx: &TcContext, direction: Direction) -> i32 {
 /// kernel un-shares the original's head after each, which costs more than the clone itself.
 #[inline(always)]
 fn clone(packet: Skb, copies: &Copies) {
-    let len = packet.len();
+    let len = packet.frame_len();
     let mirror_ifindex = maps::CONFIG.get(0).map_or(0, |row| row.mirror_ifindex);
     let Some(row) = maps::COPY.get_ptr_mut(0) else {
         return;

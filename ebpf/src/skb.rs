@@ -3,7 +3,7 @@
 
 use aya_ebpf::{
     bindings::{__sk_buff, bpf_fib_lookup},
-    helpers::r#gen as helper,
+    helpers::generated as helper,
     programs::TcContext,
 };
 use podwire_core::{abi::limits, stage::Packet};
@@ -89,7 +89,7 @@ impl Skb {
     /// would copy the head of a cloned packet, and more than headers must never be pulled from a GSO packet.
     #[inline(always)]
     pub fn pull_headers(self) {
-        let wanted = self.len().min(limits::HEADER_WINDOW as u32);
+        let wanted = self.frame_len().min(limits::HEADER_WINDOW as u32);
         // SAFETY: as above.
         let (data, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
         if data + (wanted as usize) > end {
@@ -156,9 +156,8 @@ impl Skb {
     pub fn load<const N: usize>(self, offset: u32) -> Option<[u8; N]> {
         let mut bytes = [0u8; N];
         // SAFETY: the buffer is N bytes long.
-        let result = unsafe {
-            helper::bpf_skb_load_bytes(self.0.cast(), offset, bytes.as_mut_ptr().cast(), N as u32)
-        };
+        let result =
+            unsafe { helper::bpf_skb_load_bytes(self.0.cast(), offset, bytes.as_mut_ptr().cast(), N as u32) };
         if result == 0 { Some(bytes) } else { None }
     }
 
@@ -196,18 +195,14 @@ impl Skb {
         fib.__bindgen_anon_3.ipv6_src = route.source;
         fib.__bindgen_anon_4.ipv6_dst = route.destination;
         // SAFETY: the structure is as large as said.
-        let result = unsafe {
-            helper::bpf_fib_lookup(self.0.cast(), &mut fib, size_of::<bpf_fib_lookup>() as i32, 0)
-        };
+        let result =
+            unsafe { helper::bpf_fib_lookup(self.0.cast(), &mut fib, size_of::<bpf_fib_lookup>() as i32, 0) };
         // SAFETY: both members of the union are plain numbers.
         let mtu = unsafe { fib.__bindgen_anon_1.mtu_result } as u32;
         match result as u32 {
-            aya_ebpf::bindings::BPF_FIB_LKUP_RET_SUCCESS => Path::Resolved {
-                ifindex: fib.ifindex,
-                mtu,
-                source_mac: fib.smac,
-                destination_mac: fib.dmac,
-            },
+            aya_ebpf::bindings::BPF_FIB_LKUP_RET_SUCCESS => {
+                Path::Resolved { ifindex: fib.ifindex, mtu, source_mac: fib.smac, destination_mac: fib.dmac }
+            }
             aya_ebpf::bindings::BPF_FIB_LKUP_RET_NO_NEIGH => Path::Unresolved { ifindex: fib.ifindex, mtu },
             aya_ebpf::bindings::BPF_FIB_LKUP_RET_FRAG_NEEDED => Path::TooBig { mtu },
             _ => Path::NoRoute,
@@ -217,7 +212,7 @@ impl Skb {
 
 impl Packet for Skb {
     #[inline(always)]
-    fn len(&self) -> u32 {
+    fn frame_len(&self) -> u32 {
         // SAFETY: the context pointer is valid for the program's run.
         unsafe { (*self.0).len }
     }

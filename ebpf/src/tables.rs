@@ -5,10 +5,18 @@ use podwire_core::{
         ChunkRow, Direction, EndpointCounters, Entry, Generation, PrefixRow, Reason, RulesetRow,
         SessionCounters, SessionRow, SpanRow, limits,
     },
-    stage::{Counters, Tables},
+    stage::{self, Counters, Key, Tables},
 };
 
 use crate::maps;
+
+/// A trie walk as a global function: the verifier checks those once, with unknown arguments, and skips them
+/// where they are called.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn walk_trie(root: u32, high: u64, low: u64) -> u32 {
+    stage::lookup(&Maps, Entry(root), Key { high, low }).0
+}
 
 /// All maps of this node.
 pub struct Maps;
@@ -73,6 +81,11 @@ impl Tables for Maps {
     #[inline(always)]
     fn span(&self, index: u32) -> Option<&SpanRow> {
         maps::SPANS.get(index)
+    }
+
+    #[inline(always)]
+    fn walk(&self, root: Entry, key: Key) -> Entry {
+        Entry(walk_trie(root.0, key.high, key.low))
     }
 
     #[inline(always)]

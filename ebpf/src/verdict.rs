@@ -1,6 +1,6 @@
 //! Verdicts as the kernel's numbers: the whole fail policy in one screen.
 
-use aya_ebpf::helpers::r#gen as helper;
+use aya_ebpf::helpers::generated as helper;
 use podwire_core::stage::Verdict;
 
 /// On to the next program of the hook, ours or not (`TCX_NEXT`, `TC_ACT_UNSPEC`). Never `TC_ACT_OK`: that

@@ -12,8 +12,8 @@ pub struct ConfigRow {
     pub mirror_ifindex: u32,
     /// `skb->mark` that copies carry, so that a copy is never copied again.
     pub copy_mark: u32,
-    /// Zero.
-    pub pad: u32,
+    /// [`super::layout::HASH`] of the writer: a second guard, should the version have been forgotten.
+    pub layout_hash: u32,
 }
 
 /// A generation of the tables. Its lowest bit names the bank; each apply adds one.

@@ -34,6 +34,6 @@ pub struct CopyRow {
     pub payload_offset: u32,
     /// EtherType after all VLAN tags, host order.
     pub ether_type: u32,
-    /// Zero.
-    pub pad: u32,
+    /// IP protocol after IPv6 extension headers, 0 for what is not IP.
+    pub protocol: u32,
 }

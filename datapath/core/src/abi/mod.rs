@@ -36,7 +36,9 @@ pub use copy::{CopyRow, CopyState};
 pub use counters::{EndpointCounters, SessionCounters};
 pub use endpoint::{Direction, EndpointRow};
 pub use reason::Reason;
-pub use ruleset::{CHUNK_WORDS, ChunkRow, Entry, EntryKind, Mode, ModeRow, NodeRow, PrefixRow, RulesetRow, SpanRow};
+pub use ruleset::{
+    CHUNK_WORDS, ChunkRow, Entry, EntryKind, Mode, ModeRow, NodeRow, PrefixRow, RulesetRow, SpanRow,
+};
 pub use session::{SessionKind, SessionRow};
 
 /// Version of everything in this module. It is part of the pin path, so maps of another version are never

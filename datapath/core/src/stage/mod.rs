@@ -39,7 +39,7 @@ pub fn pod<P: Packet, T: Tables + Counters>(
     let generation = tables.generation();
     let copies = mirror(direction, slot, generation, mark, packet, tables);
     let decision = Decision { verdict: Verdict::Pass, copies };
-    tables.count_endpoint(slot, direction, |row| row.record(packet.len(), &decision));
+    tables.count_endpoint(slot, direction, |row| row.record(packet.frame_len(), &decision));
     decision
 }
 
@@ -73,5 +73,6 @@ fn mirror<P: Packet, T: Tables + Counters>(
         network_offset: facts.network_offset,
         payload_offset: facts.payload_offset,
         ether_type: facts.ether_type,
+        protocol: facts.protocol,
     }
 }

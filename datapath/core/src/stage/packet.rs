@@ -1,5 +1,6 @@
 //! What the stages need from the outside: a packet to read and tables to look things up in.
 
+use super::classify::Key;
 use crate::abi::{
     ChunkRow, Direction, EndpointCounters, Entry, Generation, PrefixRow, Reason, RulesetRow, SessionCounters,
     SessionRow, SpanRow,
@@ -10,7 +11,7 @@ use crate::abi::{
 /// A VLAN tag that the kernel keeps beside the frame is not part of it.
 pub trait Packet {
     /// Length of the frame in bytes, whatever part of it can be read.
-    fn len(&self) -> u32;
+    fn frame_len(&self) -> u32;
 
     /// `N` bytes at `offset`, or `None` where the frame ends before, or beyond
     /// [`crate::abi::limits::HEADER_WINDOW`].
@@ -37,6 +38,15 @@ pub trait Tables {
     fn chunk(&self, index: u32) -> Option<&ChunkRow>;
     /// The session slots of a chunk's words.
     fn span(&self, index: u32) -> Option<&SpanRow>;
+    /// Walks a trie; see [`super::lookup`]. Kernel side this is a function of its own, so that the verifier
+    /// looks at it once and not per field.
+    #[inline(always)]
+    fn walk(&self, root: Entry, key: Key) -> Entry
+    where
+        Self: Sized,
+    {
+        super::lookup(self, root, key)
+    }
     /// A session.
     fn session(&self, generation: Generation, session: u32) -> Option<&SessionRow>;
 }

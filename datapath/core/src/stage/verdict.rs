@@ -36,6 +36,8 @@ pub struct Copies {
     pub payload_offset: u32,
     /// EtherType after all VLAN tags.
     pub ether_type: u16,
+    /// IP protocol, 0 for what is not IP.
+    pub protocol: u8,
 }
 
 impl Copies {
@@ -49,6 +51,7 @@ impl Copies {
         network_offset: 0,
         payload_offset: 0,
         ether_type: 0,
+        protocol: 0,
     };
 
     /// The row that tells the mirror program about the copy.
@@ -64,7 +67,7 @@ impl Copies {
             network_offset: self.network_offset,
             payload_offset: self.payload_offset,
             ether_type: self.ether_type as u32,
-            pad: 0,
+            protocol: self.protocol as u32,
         }
     }
 }

@@ -7,7 +7,7 @@ use podwire_core::stage::{Facts, Packet};
 pub struct Frame(pub Vec<u8>);
 
 impl Packet for Frame {
-    fn len(&self) -> u32 {
+    fn frame_len(&self) -> u32 {
         self.0.len() as u32
     }
 

@@ -114,6 +114,9 @@ fn other_traffic_is_not_a_tunnel() {
     let mut gre = wrapped(Tunnel::Gre { key: None, sequence: false });
     gre[36..38].copy_from_slice(&ethernet::ETHER_TYPE_IPV4.to_be_bytes());
     assert_eq!(decapsulate(&gre, &default), Err(DecapError::NotATunnel));
+    let mut geneve = wrapped(Tunnel::Geneve { vni: 1, port: geneve::PORT });
+    geneve[44..46].copy_from_slice(&ethernet::ETHER_TYPE_IPV4.to_be_bytes());
+    assert_eq!(decapsulate(&geneve, &default), Err(DecapError::NotATunnel));
     let arp = [&[0xff; 12][..], &ethernet::ETHER_TYPE_ARP.to_be_bytes(), &[0; 28]].concat();
     assert_eq!(decapsulate(&arp, &default), Err(DecapError::NotATunnel));
 }

@@ -5,6 +5,7 @@ mod decapsulation;
 mod encapsulation;
 mod etherparse;
 mod golden;
+mod refusals;
 mod round_trip;
 mod samples;
 mod short_input;

@@ -1,0 +1,165 @@
+//! The layout of every row, as data: for the golden text in the tests, and for [`HASH`], which is compared
+//! before pinned maps are adopted.
+
+use super::{
+    ABI_VERSION, ConfigRow, CopyRow, EndpointCounters, EndpointRow, ModeRow, PrefixRow, Reason, RulesetRow,
+    SessionCounters, SessionRow, limits,
+};
+use crate::wire::encap::{OUTER_MAX, OuterTemplate};
+
+/// A row type.
+#[derive(Clone, Copy, Debug)]
+pub struct TypeLayout {
+    /// Name in Rust.
+    pub name: &'static str,
+    /// Bytes.
+    pub size: usize,
+    /// Alignment in bytes.
+    pub align: usize,
+    /// Fields in order.
+    pub fields: &'static [FieldLayout],
+}
+
+/// A field of a row type.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldLayout {
+    /// Name in Rust.
+    pub name: &'static str,
+    /// Bytes from the start of the row.
+    pub offset: usize,
+    /// Bytes.
+    pub size: usize,
+}
+
+macro_rules! layouts {
+    ($($row:ident { $($field:ident: $kind:ty,)* })*) => {
+        /// Every row type, in the order of the module's table.
+        pub const TYPES: &[TypeLayout] = &[$(TypeLayout {
+            name: stringify!($row),
+            size: size_of::<$row>(),
+            align: align_of::<$row>(),
+            fields: &[$(FieldLayout {
+                name: stringify!($field),
+                offset: core::mem::offset_of!($row, $field),
+                size: size_of::<$kind>(),
+            },)*],
+        },)*];
+
+        // Fields follow each other without a hole, have the types said here, and end with the row.
+        $(const _: () = {
+            let mut end = 0;
+            $(
+                let _: fn(&$row) -> &$kind = |row| &row.$field;
+                assert!(core::mem::offset_of!($row, $field) == end);
+                end += size_of::<$kind>();
+            )*
+            assert!(end == size_of::<$row>());
+        };)*
+    };
+}
+
+layouts! {
+    ConfigRow { generation: u64, abi_version: u32, mirror_ifindex: u32, copy_mark: u32, layout_hash: u32, }
+    EndpointRow { rulesets: [u32; 2], }
+    ModeRow {
+        base: u32, remote: u32, local: u32, source: u32, destination: u32, portless: u32, tcp_flags: u32,
+    }
+    RulesetRow {
+        modes: [ModeRow; 3], chunks: u32, spans: u32, sessions: [u16; limits::RULESET_SESSIONS],
+    }
+    PrefixRow { high: u64, low: u64, mask_high: u64, mask_low: u64, hit: u32, miss: u32, }
+    OuterTemplate {
+        bytes: [u8; OUTER_MAX], len: u32, kind: u32, family: u32, flags: u32, ip_sum: u32,
+        transport_offset: u16, tunnel_offset: u16,
+    }
+    SessionRow { kind: u32, ifindex: u32, template: OuterTemplate, }
+    CopyRow {
+        sessions: u64, generation: u64, state: u32, ruleset: u32, direction: u32, flow_hash: u32,
+        network_offset: u32, payload_offset: u32, ether_type: u32, protocol: u32,
+    }
+    EndpointCounters {
+        received_packets: u64, received_bytes: u64, passed_packets: u64, passed_bytes: u64,
+        redirected_packets: u64, redirected_bytes: u64, dropped_packets: u64, dropped_bytes: u64,
+        mirrored_packets: u64, mirrored_bytes: u64,
+    }
+    SessionCounters {
+        matched_packets: u64, matched_bytes: u64, sent_packets: u64, sent_bytes: u64,
+        truncated_packets: u64, queued_packets: u64, lost_packets: [u64; Reason::COUNT],
+    }
+}
+
+/// Every ABI version and the hash of its layout. A change of the layout fails to compile until a line with a
+/// new version is added here and [`ABI_VERSION`] follows.
+const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446)];
+
+/// Hash (FNV-1a, 32 bits) of names, offsets and sizes of all rows, of the reasons and of the tables' limits.
+pub const HASH: u32 = hash();
+
+const LAST: (u32, u32) = VERSIONS[VERSIONS.len() - 1];
+const _: () = assert!(LAST.0 == ABI_VERSION, "ABI_VERSION is not the last line of VERSIONS");
+// The layout changed when this does not compile: raise ABI_VERSION and add its line, with the hash that the
+// compiler names, to VERSIONS.
+const _: [(); HASH as usize] = [(); LAST.1 as usize];
+
+const fn hash() -> u32 {
+    let mut hash = 0x811c_9dc5;
+    let mut i = 0;
+    while i < TYPES.len() {
+        let row = &TYPES[i];
+        hash = mix_number(mix_text(hash, row.name), row.size as u32);
+        let mut k = 0;
+        while k < row.fields.len() {
+            let field = &row.fields[k];
+            hash = mix_number(mix_text(hash, field.name), field.offset as u32);
+            hash = mix_number(hash, field.size as u32);
+            k += 1;
+        }
+        i += 1;
+    }
+    let mut i = 0;
+    while i < Reason::ALL.len() {
+        hash = mix_number(mix_text(hash, Reason::ALL[i].as_str()), Reason::ALL[i] as u32);
+        i += 1;
+    }
+    let sizes = [
+        limits::ENDPOINTS,
+        limits::DIRECT_INTERFACES,
+        limits::RULESETS,
+        limits::NODES,
+        limits::PREFIXES,
+        limits::CHUNKS,
+        limits::SPANS,
+        limits::SESSIONS,
+        limits::RULESET_CHUNKS,
+    ];
+    let mut i = 0;
+    while i < sizes.len() {
+        hash = mix_number(hash, sizes[i]);
+        i += 1;
+    }
+    hash
+}
+
+const fn mix_text(mut hash: u32, text: &str) -> u32 {
+    let bytes = text.as_bytes();
+    let mut i = 0;
+    while i < bytes.len() {
+        hash = mix(hash, bytes[i]);
+        i += 1;
+    }
+    mix(hash, 0)
+}
+
+const fn mix_number(mut hash: u32, number: u32) -> u32 {
+    let bytes = number.to_le_bytes();
+    let mut i = 0;
+    while i < bytes.len() {
+        hash = mix(hash, bytes[i]);
+        i += 1;
+    }
+    hash
+}
+
+const fn mix(hash: u32, byte: u8) -> u32 {
+    (hash ^ byte as u32).wrapping_mul(0x0100_0193)
+}

@@ -1,0 +1,268 @@
+//! A copy into its tunnel. In: a frame and a session's template. Out: the frame with its outer headers, given
+//! to the device and the neighbour that the kernel's tables name.
+//!
+//! `bpf_redirect` would lose a frame to a dead device in silence, so the last step is a clone whose result is
+//! known. Only while the neighbour is unknown the frame itself goes to the kernel's neighbour layer, which
+//! keeps it until the answer comes.
+
+use aya_ebpf::bindings::{
+    BPF_ADJ_ROOM_ENCAP_L2_SHIFT, BPF_F_ADJ_ROOM_ENCAP_L2_ETH, BPF_F_ADJ_ROOM_ENCAP_L3_IPV4,
+    BPF_F_ADJ_ROOM_ENCAP_L3_IPV6, BPF_F_ADJ_ROOM_ENCAP_L4_GRE, BPF_F_ADJ_ROOM_ENCAP_L4_UDP,
+    BPF_F_ADJ_ROOM_FIXED_GSO,
+};
+use podwire_core::{
+    abi::{CopyRow, Reason, SessionRow},
+    stage::{
+        Packet, Tables,
+        copy::{MAX_LINK_LEN, Outcome, Shape, is_tcp},
+    },
+    wire::{
+        encap::{Family, OUTER_MAX, OuterTemplate, TunnelKind},
+        ethernet,
+    },
+};
+
+use crate::{
+    maps::{HEADERS, HEADERS_LEN},
+    skb::{Path, Route, Skb},
+    tables::Maps,
+    verdict::DROP,
+};
+
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+
+/// The scratch row: outer Ethernet header, outer headers (at a multiple of eight), inner link header.
+const ETHERNET_AT: usize = 2;
+const OUTER_AT: usize = ETHERNET_AT + ethernet::HEADER_LEN;
+const MAX_HEADERS: usize = ethernet::HEADER_LEN + OUTER_MAX + MAX_LINK_LEN;
+/// A mask that bounds what is stored.
+const STORE_MASK: u32 = 255;
+const _: () = assert!(MAX_HEADERS <= STORE_MASK as usize);
+const _: () = assert!(ETHERNET_AT + STORE_MASK as usize <= HEADERS_LEN);
+
+/// Where a copy leaves.
+struct Way {
+    ifindex: u32,
+    source_mac: [u8; 6],
+    destination_mac: [u8; 6],
+    resolved: bool,
+}
+
+/// Dresses the frame and sends it. Returns what became of it and the program's return code.
+#[inline(always)]
+pub fn tunnel(frame: Skb, copy: &CopyRow, row: &SessionRow, number: u64) -> (Outcome, i32) {
+    match dress(frame, copy, row, number) {
+        Ok((way, truncated)) if way.resolved => (give(frame, way.ifindex, truncated), DROP),
+        Ok((way, truncated)) => (Outcome::Queued { truncated }, Skb::redirect_neigh(way.ifindex)),
+        Err(reason) => (Outcome::Lost(reason), DROP),
+    }
+}
+
+/// Gives a clone of the frame to a device.
+#[inline(always)]
+pub fn give(frame: Skb, ifindex: u32, truncated: bool) -> Outcome {
+    let bytes = frame.frame_len();
+    match frame.clone_redirect(ifindex) {
+        Ok(()) => Outcome::Sent { bytes, truncated },
+        Err(error) if error < 0 => Outcome::Lost(Reason::DeviceMissing),
+        Err(_) => Outcome::Lost(Reason::DeviceDown),
+    }
+}
+
+#[inline(always)]
+fn dress(frame: Skb, copy: &CopyRow, row: &SessionRow, number: u64) -> Result<(Way, bool), Reason> {
+    let template = &row.template;
+    let beside = frame.vlan();
+    let Some(whole) = Shape::new(copy, frame.frame_len(), beside.is_some(), frame.gso_size()) else {
+        return Err(Reason::EncapsulationRefused);
+    };
+    let (way, shape) = fit(frame, copy, template, &whole)?;
+    let Some(headers) = HEADERS.get_ptr_mut(0) else {
+        return Err(Reason::EncapsulationRefused);
+    };
+    let base = headers.cast::<u8>();
+    // SAFETY: the row has room for the longest headers; the program alone uses it on this CPU.
+    unsafe {
+        let outer = &mut *base.add(OUTER_AT).cast::<[u8; OUTER_MAX]>();
+        template.fill(&shape.per_packet(copy, ip_id(number)), outer);
+        write_ethernet(base.add(ETHERNET_AT), &way, template.ether_type());
+        write_link(frame, copy, beside, base.add(OUTER_AT + template.overhead()))?;
+    }
+    for tag in 0..3 {
+        if tag < shape.tags && !frame.pop_vlan() {
+            return Err(Reason::EncapsulationRefused);
+        }
+    }
+    let waits = make_room(frame, copy, template, &shape)?;
+    // The compiler knows the bound from the shape and would leave the checks out; the verifier does not.
+    let len = core::hint::black_box(shape.growth(template) + ethernet::HEADER_LEN as u32) & STORE_MASK;
+    if len == 0 {
+        return Err(Reason::EncapsulationRefused);
+    }
+    // SAFETY: the length was bounded just now.
+    if !unsafe { frame.store(&*base.add(ETHERNET_AT).cast::<[u8; STORE_MASK as usize]>(), len) } {
+        return Err(Reason::EncapsulationRefused);
+    }
+    if !way.resolved && !waits {
+        return Err(Reason::NeighbourUnknown);
+    }
+    frame.set_mark(Maps.copy_mark());
+    Ok((way, shape.inner_len < whole.inner_len))
+}
+
+/// Finds the way, and cuts the frame when it does not fit.
+#[inline(always)]
+fn fit(frame: Skb, copy: &CopyRow, template: &OuterTemplate, whole: &Shape) -> Result<(Way, Shape), Reason> {
+    let mtu = match look_up(frame, template, whole.wire_len(copy, template)) {
+        Path::Resolved { ifindex, source_mac, destination_mac, .. } if !whole.exceeds_ip(template) => {
+            return Ok((Way { ifindex, source_mac, destination_mac, resolved: true }, *whole));
+        }
+        Path::Unresolved { ifindex, .. } if !whole.exceeds_ip(template) => {
+            return Ok((unresolved(ifindex), *whole));
+        }
+        Path::NoRoute => return Err(Reason::NoRoute),
+        Path::Resolved { mtu, .. } | Path::Unresolved { mtu, .. } | Path::TooBig { mtu } => mtu,
+    };
+    let Some(cut) = whole.cut(template, mtu) else {
+        return Err(Reason::TooBig);
+    };
+    if !frame.truncate(frame.frame_len() - (whole.inner_len - cut.inner_len)) {
+        return Err(Reason::TooBig);
+    }
+    match look_up(frame, template, cut.wire_len(copy, template)) {
+        Path::Resolved { ifindex, source_mac, destination_mac, .. } => {
+            Ok((Way { ifindex, source_mac, destination_mac, resolved: true }, cut))
+        }
+        Path::Unresolved { ifindex, .. } => Ok((unresolved(ifindex), cut)),
+        Path::TooBig { .. } => Err(Reason::TooBig),
+        Path::NoRoute => Err(Reason::NoRoute),
+    }
+}
+
+#[inline(always)]
+fn unresolved(ifindex: u32) -> Way {
+    Way { ifindex, source_mac: [0; 6], destination_mac: [0; 6], resolved: false }
+}
+
+#[inline(always)]
+fn look_up(frame: Skb, template: &OuterTemplate, wire_len: u32) -> Path {
+    // The largest length that can be asked for is too big for any path that the real one is too big for.
+    let total_len = if wire_len > u16::MAX as u32 { u16::MAX } else { wire_len as u16 };
+    let mut route = Route {
+        family: AF_INET,
+        source: [0; 4],
+        destination: [0; 4],
+        tos: 0,
+        total_len,
+        ifindex: frame.ifindex(),
+    };
+    if template.family == Family::V4 as u32 {
+        let (source, destination) = template.addresses_v4();
+        route.source[0] = u32::from_ne_bytes(source);
+        route.destination[0] = u32::from_ne_bytes(destination);
+        route.tos = template.bytes[1];
+    } else {
+        let (source, destination) = template.addresses_v6();
+        route.family = AF_INET6;
+        route.source = words(source);
+        route.destination = words(destination);
+    }
+    frame.route(&route)
+}
+
+#[inline(always)]
+fn words(b: [u8; 16]) -> [u32; 4] {
+    [
+        u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
+        u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
+        u32::from_ne_bytes([b[8], b[9], b[10], b[11]]),
+        u32::from_ne_bytes([b[12], b[13], b[14], b[15]]),
+    ]
+}
+
+/// IPv4 identification: counts per session and CPU; CPUs start apart, so that two of them do not number alike
+/// within the life of a fragment.
+#[inline(always)]
+fn ip_id(number: u64) -> u16 {
+    // SAFETY: the helper takes nothing and cannot fail.
+    let cpu = unsafe { aya_ebpf::helpers::generated::bpf_get_smp_processor_id() };
+    (number as u16).wrapping_add((cpu as u16) << 13)
+}
+
+/// # Safety
+/// `at` must have room for an Ethernet header.
+#[inline(always)]
+unsafe fn write_ethernet(at: *mut u8, way: &Way, ether_type: u16) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        at.cast::<[u8; 6]>().write_unaligned(way.destination_mac);
+        at.add(6).cast::<[u8; 6]>().write_unaligned(way.source_mac);
+        at.add(12).cast::<[u8; 2]>().write_unaligned(ether_type.to_be_bytes());
+    }
+}
+
+/// The inner link header with every tag in its place: the one beside the frame is the outermost.
+///
+/// # Safety
+/// `at` must have room for [`MAX_LINK_LEN`] bytes.
+#[inline(always)]
+unsafe fn write_link(
+    frame: Skb,
+    copy: &CopyRow,
+    beside: Option<(u16, u16)>,
+    at: *mut u8,
+) -> Result<(), Reason> {
+    let Some(macs) = frame.load::<12>(0) else {
+        return Err(Reason::Malformed);
+    };
+    let mut rest = 12;
+    // SAFETY: the caller's promise; the offsets end at 26.
+    unsafe {
+        at.cast::<[u8; 12]>().write_unaligned(macs);
+        if let Some((tag_protocol, tci)) = beside {
+            at.add(12).cast::<[u8; 2]>().write_unaligned(tag_protocol.to_be_bytes());
+            at.add(14).cast::<[u8; 2]>().write_unaligned(tci.to_be_bytes());
+            rest = 16;
+        }
+        let read = match copy.network_offset {
+            14 => frame.load::<2>(12).map(|bytes| at.add(rest).cast::<[u8; 2]>().write_unaligned(bytes)),
+            18 => frame.load::<6>(12).map(|bytes| at.add(rest).cast::<[u8; 6]>().write_unaligned(bytes)),
+            _ => frame.load::<10>(12).map(|bytes| at.add(rest).cast::<[u8; 10]>().write_unaligned(bytes)),
+        };
+        read.ok_or(Reason::Malformed)
+    }
+}
+
+/// Makes room for the headers. Returns whether the kernel's neighbour layer could take the frame: it wants to
+/// know it as IP.
+#[inline(always)]
+fn make_room(frame: Skb, copy: &CopyRow, template: &OuterTemplate, shape: &Shape) -> Result<bool, Reason> {
+    let growth = shape.growth(template);
+    let ether_type = copy.ether_type as u16;
+    if matches!(ether_type, ethernet::ETHER_TYPE_IPV4 | ethernet::ETHER_TYPE_IPV6) {
+        let mut flags = BPF_F_ADJ_ROOM_ENCAP_L2_ETH as u64
+            | (shape.link_len as u64) << BPF_ADJ_ROOM_ENCAP_L2_SHIFT
+            | if template.family == Family::V4 as u32 {
+                BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 as u64
+            } else {
+                BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 as u64
+            };
+        flags |= match template.kind() {
+            Some(TunnelKind::Vxlan | TunnelKind::Geneve) => BPF_F_ADJ_ROOM_ENCAP_L4_UDP as u64,
+            _ => BPF_F_ADJ_ROOM_ENCAP_L4_GRE as u64,
+        };
+        if shape.gso_size != 0 && !is_tcp(copy) {
+            flags |= BPF_F_ADJ_ROOM_FIXED_GSO as u64;
+        }
+        if frame.make_room(growth, flags) {
+            return Ok(true);
+        }
+    }
+    // What is not IP, or is a tunnel's packet already, gets its headers in front of the whole frame. A
+    // super-packet would lose its shape that way.
+    if shape.gso_size == 0 && frame.make_head_room(growth) {
+        return Ok(false);
+    }
+    Err(Reason::EncapsulationRefused)
+}
