@@ -1,0 +1,58 @@
+//! What is in force, and what was counted.
+
+use podwire_core::abi::{Direction, EndpointCounters, Reason, SessionCounters};
+
+use crate::compile::Usage;
+use crate::desired::Target;
+
+/// The outcome of an apply.
+#[derive(Clone, Debug, Default)]
+pub struct Applied {
+    /// The generation in force.
+    pub generation: u64,
+    /// By endpoint, in the order of the desired state.
+    pub endpoints: Vec<EndpointState>,
+    /// By session.
+    pub sessions: Vec<SessionState>,
+    /// How full the tables are.
+    pub usage: Vec<Usage>,
+}
+
+/// An endpoint's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointState {
+    /// Its name.
+    pub name: String,
+    /// Host side of its interface.
+    pub interface: String,
+    /// `None` while the interface does not exist.
+    pub ifindex: Option<u32>,
+    /// Whether a program is attached, by [`Direction`].
+    pub attached: [bool; 2],
+    /// Why not in force as wanted; `None` when it is.
+    pub problem: Option<String>,
+}
+
+/// A session's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionState {
+    /// Its number, stable while the session lives.
+    pub session: u32,
+    /// Where it goes.
+    pub target: Target,
+    /// Names of the mirrors that feed it.
+    pub mirrors: Vec<String>,
+    /// Why copies are lost at present (device missing, no route), `None` when nothing is known to be wrong.
+    pub problem: Option<String>,
+}
+
+/// Sums over all CPUs.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// By endpoint name and direction.
+    pub endpoints: Vec<(String, Direction, EndpointCounters)>,
+    /// By session.
+    pub sessions: Vec<(u32, Target, SessionCounters)>,
+    /// Packets by reason, for the node, zeros included.
+    pub reasons: Vec<(Reason, u64)>,
+}
