@@ -4,7 +4,7 @@
 
 /// A running ones' complement sum of 16-bit words, not yet complemented.
 ///
-/// Words of up to 2^48 bytes can be added before the sum could overflow.
+/// More than 16 GiB must be added before it could overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 

@@ -11,6 +11,9 @@ mod samples;
 mod short_input;
 mod walk;
 
+// Kernel and user space give up on the same packets.
+const _: () = assert!(super::ipv6::extension::MAX_HEADERS == crate::abi::limits::EXTENSION_HEADERS);
+
 /// Bytes from hexadecimal digits; blanks between them do not count.
 const fn hex<const N: usize>(digits: &str) -> [u8; N] {
     let digits = digits.as_bytes();
