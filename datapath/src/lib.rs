@@ -1,2 +1,39 @@
-//! Placeholder.
+//! The pod datapath of a Linux node, for a node agent to link: mirror chosen pod traffic to a device or a
+//! tunnel, with eBPF at the host side of each pod's interface.
+//!
+//! ```text
+//!  Desired ─► check ─► plan ─► compile ─► idle bank ─► flip ─► attach
+//!                                                       │
+//!                    packets see the old bank, whole ───┴─── or the new one, whole
+//! ```
+//!
+//! [`Datapath::open`] loads the programs and adopts what an earlier run left; [`Datapath::apply`] makes a
+//! [`Desired`] state so; [`Datapath::counters`] says what became of packets and copies. The process may die:
+//! what is in force is pinned and goes on.
+//!
+//! The BPF object is part of the library; no eBPF toolchain is needed to build it.
+#![deny(unsafe_code)]
+
 pub mod compile;
+mod datapath;
+mod desired;
+mod error;
+mod links;
+#[allow(unsafe_code, reason = "tells aya which rows may be copied byte by byte")]
+mod maps;
+pub mod netdev;
+mod pins;
+mod plan;
+pub mod probe;
+mod program;
+mod slots;
+mod status;
+#[allow(unsafe_code, reason = "one system call that takes numbers only")]
+mod sys;
+
+pub use datapath::{Datapath, Options};
+pub use desired::{Desired, Endpoint, Mirror, Target};
+pub use error::{Error, ErrorKind};
+pub use links::Hook;
+pub use podwire_core as core;
+pub use status::{Applied, Counters, EndpointState, SessionState};

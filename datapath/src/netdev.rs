@@ -1,0 +1,234 @@
+//! The kernel's network devices, routes and neighbours, by netlink. Blocking: a private runtime drives the
+//! socket, which stays in the network namespace of the thread that opened it.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt};
+use rtnetlink::packet_core::NetlinkPayload;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
+use rtnetlink::packet_route::neighbour::{NeighbourFlags, NeighbourState};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::sys::{AsyncSocket, SocketAddr};
+use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use tokio::runtime::Runtime;
+
+use crate::error::{Context, Error};
+
+/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_IFADDR`, `RTMGRP_IPV6_ROUTE`.
+const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) index: u32,
+    pub(crate) up: bool,
+}
+
+/// The way to an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) source: IpAddr,
+    pub(crate) ifindex: u32,
+    pub(crate) next_hop: IpAddr,
+}
+
+/// A netlink socket.
+pub(crate) struct Netdev {
+    runtime: Runtime,
+    handle: Handle,
+}
+
+impl Netdev {
+    pub(crate) fn open() -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .context(|| "starting the netlink runtime".into())?;
+        let _guard = runtime.enter();
+        let (connection, handle, _) =
+            rtnetlink::new_connection().context(|| "opening a netlink socket".into())?;
+        runtime.spawn(connection);
+        drop(_guard);
+        Ok(Self { runtime, handle })
+    }
+
+    /// All devices by name.
+    pub(crate) fn links(&self) -> Result<HashMap<String, Link>, Error> {
+        let links = self.runtime.block_on(self.handle.link().get().execute().try_collect::<Vec<_>>());
+        let links = links.context(|| "listing network devices".into())?;
+        Ok(links
+            .into_iter()
+            .filter_map(|message| {
+                let up = message.header.flags.contains(LinkFlags::Up);
+                let name = message.attributes.into_iter().find_map(|attribute| match attribute {
+                    LinkAttribute::IfName(name) => Some(name),
+                    _ => None,
+                })?;
+                Some((name, Link { index: message.header.index, up }))
+            })
+            .collect())
+    }
+
+    /// Makes a veth pair, both ends up, for copies on their way: large frames, no addresses, no ARP.
+    pub(crate) fn create_pair(&self, name: &str, peer: &str) -> Result<(), Error> {
+        let request = self.handle.link().add(LinkVeth::new(name, peer).build());
+        self.runtime.block_on(request.execute()).context(|| format!("creating device {name}"))
+    }
+
+    /// Brings a device up in the shape that the mirror program needs.
+    pub(crate) fn prepare(&self, name: &str, index: u32) -> Result<(), Error> {
+        let down = LinkUnspec::new_with_index(index).arp(false).multicast(false).mtu(MIRROR_MTU).build();
+        let up = LinkUnspec::new_with_index(index).up().build();
+        for message in [down, up] {
+            let request = self.handle.link().set(message);
+            self.runtime.block_on(request.execute()).context(|| format!("setting up device {name}"))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a device; one that is gone already is no error.
+    pub(crate) fn delete(&self, name: &str) -> Result<(), Error> {
+        let Some(link) = self.links()?.remove(name) else {
+            return Ok(());
+        };
+        self.runtime
+            .block_on(self.handle.link().del(link.index).execute())
+            .context(|| format!("deleting device {name}"))
+    }
+
+    /// The kernel's route to an address; `None` when there is none, or it does not leave this node.
+    pub(crate) fn route(&self, remote: IpAddr) -> Option<Route> {
+        let message = match remote {
+            IpAddr::V4(address) => {
+                RouteMessageBuilder::<std::net::Ipv4Addr>::new().destination_prefix(address, 32).build()
+            }
+            IpAddr::V6(address) => {
+                RouteMessageBuilder::<std::net::Ipv6Addr>::new().destination_prefix(address, 128).build()
+            }
+        };
+        let mut request = self.handle.route().get(message);
+        // A question about one address, not a dump.
+        let message = request.message_mut().clone();
+        self.runtime.block_on(ask(self.handle.clone(), message)).and_then(|answer| read_route(&answer, remote))
+    }
+
+    /// Has the kernel look for a neighbour, or confirm the one it knows, by its own state machine.
+    pub(crate) fn probe_neighbour(&self, ifindex: u32, address: IpAddr) {
+        let request = self
+            .handle
+            .neighbours()
+            .add(ifindex, address)
+            .state(NeighbourState::None)
+            .flags(NeighbourFlags::Use)
+            .replace();
+        // A device without neighbours (point to point) refuses, and needs none.
+        if let Err(error) = self.runtime.block_on(request.execute()) {
+            tracing::debug!(%address, %error, "the kernel does not look for this neighbour");
+        }
+    }
+}
+
+/// Largest MTU of a veth device.
+const MIRROR_MTU: u32 = 65535;
+
+async fn ask(mut handle: Handle, message: RouteMessage) -> Option<RouteMessage> {
+    use rtnetlink::packet_core::{NLM_F_REQUEST, NetlinkMessage};
+    use rtnetlink::packet_route::RouteNetlinkMessage;
+    let mut request = NetlinkMessage::from(RouteNetlinkMessage::GetRoute(message));
+    request.header.flags = NLM_F_REQUEST;
+    let mut answers = handle.request(request).ok()?;
+    while let Some(answer) = answers.next().await {
+        if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) = answer.payload {
+            return Some(route);
+        }
+        if let NetlinkPayload::Error(_) = answer.payload {
+            return None;
+        }
+    }
+    None
+}
+
+fn read_route(answer: &RouteMessage, remote: IpAddr) -> Option<Route> {
+    if answer.header.kind != RouteType::Unicast {
+        return None;
+    }
+    let (mut source, mut ifindex, mut next_hop) = (None, None, remote);
+    for attribute in &answer.attributes {
+        match attribute {
+            RouteAttribute::PrefSource(address) => source = plain(address),
+            RouteAttribute::Oif(index) => ifindex = Some(*index),
+            RouteAttribute::Gateway(address) => next_hop = plain(address).unwrap_or(remote),
+            _ => {}
+        }
+    }
+    Some(Route { source: source?, ifindex: ifindex?, next_hop })
+}
+
+fn plain(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some(IpAddr::V4(*address)),
+        RouteAddress::Inet6(address) => Some(IpAddr::V6(*address)),
+        _ => None,
+    }
+}
+
+/// News of devices, addresses and routes of the network namespace in which it was opened.
+pub struct Watch(mpsc::Receiver<()>);
+
+impl Watch {
+    /// Waits for news; `false` when none came in time. News that came together are told once.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        match self.0.recv_timeout(timeout) {
+            Ok(()) => {
+                while self.0.try_recv().is_ok() {}
+                true
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => false,
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                // Without the listener there is still the caller's period.
+                std::thread::sleep(timeout);
+                false
+            }
+        }
+    }
+}
+
+/// Starts to watch. What overflows the kernel's queue is told as news too: look at everything again.
+///
+/// # Errors
+/// When the socket cannot be had.
+pub fn watch() -> Result<Watch, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .context(|| "starting the netlink runtime".into())?;
+    let guard = runtime.enter();
+    let (mut connection, handle, mut messages) =
+        rtnetlink::new_connection().context(|| "opening a netlink socket".into())?;
+    connection
+        .socket_mut()
+        .socket_mut()
+        .bind(&SocketAddr::new(0, GROUPS))
+        .context(|| "listening to network changes".into())?;
+    drop(guard);
+    let (sender, receiver) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("netdev-watch".into())
+        .spawn(move || {
+            runtime.block_on(async move {
+                let _handle = handle;
+                let drive = tokio::spawn(connection);
+                while messages.next().await.is_some() {
+                    if sender.send(()).is_err() {
+                        break;
+                    }
+                }
+                drive.abort();
+            });
+        })
+        .context(|| "starting the netlink thread".into())?;
+    Ok(Watch(receiver))
+}
