@@ -16,6 +16,7 @@ use crate::compile::{self, Image};
 use crate::desired::{Desired, Target};
 use crate::error::{Context, Error, ErrorKind};
 use crate::links::{self, Hook, Place};
+use crate::log_carrier::{self, LogCarrier};
 use crate::maps::Maps;
 use crate::netdev::{Link, Netdev};
 use crate::pins::Pins;
@@ -71,6 +72,7 @@ pub struct Datapath {
     attached: HashMap<(u32, Direction), String>,
     /// Hooks whose program is this run's.
     updated: HashSet<(u32, Direction)>,
+    _log: Option<LogCarrier>,
 }
 
 /// What a generation was made of.
@@ -91,7 +93,8 @@ impl Datapath {
     pub fn open(options: Options) -> Result<Self, Error> {
         let tcx = links::resolve(options.hook)?;
         let pins = Pins::open(&options.bpffs)?;
-        let (bpf, maps) = program::load(&pins)?;
+        let (mut bpf, maps) = program::load(&pins)?;
+        let log = log_carrier::start(&mut bpf);
         let netdev = Netdev::open()?;
         let config = maps.config.get(0)?;
         let mut datapath = Self {
@@ -108,6 +111,7 @@ impl Datapath {
             in_force: None,
             attached: HashMap::new(),
             updated: HashSet::new(),
+            _log: log,
             options,
         };
         let links = datapath.netdev.links()?;
@@ -126,6 +130,10 @@ impl Datapath {
     pub fn apply(&mut self, desired: &Desired) -> Result<Applied, Error> {
         plan::check(desired)?;
         let links = self.netdev.links()?;
+        let whole = links.get(&self.options.mirror_device).is_some_and(|link| link.up);
+        if !whole {
+            self.ensure_mirror_device(&links)?;
+        }
         let mut applied = self.install(desired, &links)?;
         self.desired = desired.clone();
         applied.endpoints = self.attach(&links);
@@ -178,7 +186,7 @@ impl Datapath {
         let mut result = Ok(());
         for ((ifindex, direction), interface) in places {
             let place = Place { interface: &interface, ifindex, direction };
-            result = result.and(links::detach(&mut self.bpf, &self.pins, self.tcx, place));
+            result = result.and(links::detach(&self.pins, self.tcx, place));
         }
         result = result.and(self.netdev.delete(&self.options.mirror_device));
         result.and(self.pins.clear())
@@ -195,6 +203,8 @@ impl Datapath {
         for end in [&name, &peer] {
             let link = links.get(end).ok_or_else(|| gone(end))?;
             if !link.up {
+                // No address of its own, so that the kernel does not announce one on it.
+                let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/addr_gen_mode"), "1");
                 self.netdev.prepare(end, link.index)?;
             }
         }
@@ -351,7 +361,8 @@ impl Datapath {
                 continue;
             }
             let full = || {
-                let what = format!("a node has at most {} endpoints; no room for {}", limits::ENDPOINTS, key.0);
+                let what =
+                    format!("a node has at most {} endpoints; no room for {}", limits::ENDPOINTS, key.0);
                 Error::new(ErrorKind::TableFull, what)
             };
             let slot = self.endpoints.take(key.clone()).ok_or_else(full)?;
@@ -397,7 +408,7 @@ impl Datapath {
         for (ifindex, direction) in stale {
             let interface = self.attached.remove(&(ifindex, direction)).unwrap_or_default();
             let place = Place { interface: &interface, ifindex, direction };
-            if let Err(error) = links::detach(&mut self.bpf, &self.pins, self.tcx, place) {
+            if let Err(error) = links::detach(&self.pins, self.tcx, place) {
                 tracing::warn!(%interface, %error, "a program could not be taken off");
                 self.attached.insert((ifindex, direction), interface);
             }
@@ -457,7 +468,12 @@ impl Datapath {
 
 /// Names of the mirrors that feed a session.
 fn feeding(desired: &Desired, target: &Target) -> Vec<String> {
-    desired.mirrors.iter().filter(|mirror| mirror.target == *target).map(|mirror| mirror.name.clone()).collect()
+    desired
+        .mirrors
+        .iter()
+        .filter(|mirror| mirror.target == *target)
+        .map(|mirror| mirror.name.clone())
+        .collect()
 }
 
 fn gone(name: &str) -> Error {

@@ -19,6 +19,7 @@ mod datapath;
 mod desired;
 mod error;
 mod links;
+mod log_carrier;
 #[allow(unsafe_code, reason = "tells aya which rows may be copied byte by byte")]
 mod maps;
 pub mod netdev;

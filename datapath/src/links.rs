@@ -9,7 +9,8 @@ use std::io;
 use aya::Ebpf;
 use aya::programs::links::{FdLink, LinkError, LinkOrder, PinnedLink};
 use aya::programs::tc::{
-    NlOptions, SchedClassifier, SchedClassifierLink, TcAttachOptions, TcAttachType, TcHandle, qdisc_add_clsact,
+    NlOptions, SchedClassifier, SchedClassifierLink, TcAttachOptions, TcAttachType, TcHandle,
+    qdisc_add_clsact,
 };
 use aya::programs::{ProgramError, TcError};
 use aya::sys::SyscallError;
@@ -63,10 +64,17 @@ impl Place<'_> {
 }
 
 /// Attaches a program, or swaps it in where one of ours is.
-pub(crate) fn attach(bpf: &mut Ebpf, program: &str, pins: &Pins, tcx: bool, place: Place) -> Result<(), Error> {
+pub(crate) fn attach(
+    bpf: &mut Ebpf,
+    program: &str,
+    pins: &Pins,
+    tcx: bool,
+    place: Place,
+) -> Result<(), Error> {
     let what = || format!("attaching program {program} to {}", place.interface);
     let classifier = classifier(bpf, program)?;
-    if tcx { attach_tcx(classifier, pins, place) } else { attach_clsact(classifier, place) }.context(what)
+    if tcx { attach_tcx(classifier, pins, place) } else { attach_clsact(classifier, pins, place) }
+        .context(what)
 }
 
 fn attach_tcx(classifier: &mut SchedClassifier, pins: &Pins, place: Place) -> Result<(), Failure> {
@@ -92,13 +100,17 @@ fn attach_tcx(classifier: &mut SchedClassifier, pins: &Pins, place: Place) -> Re
     Ok(())
 }
 
-fn attach_clsact(classifier: &mut SchedClassifier, place: Place) -> Result<(), Failure> {
+fn attach_clsact(classifier: &mut SchedClassifier, pins: &Pins, place: Place) -> Result<(), Failure> {
     match qdisc_add_clsact(place.interface) {
         Ok(()) | Err(TcError::AlreadyAttached) => {}
         Err(error) => return Err(error.into()),
     }
     let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
-    let id = match classifier.attach_with_options(place.interface, place.kind(), TcAttachOptions::Netlink(options)) {
+    let id = match classifier.attach_with_options(
+        place.interface,
+        place.kind(),
+        TcAttachOptions::Netlink(options),
+    ) {
         Ok(id) => id,
         Err(first) => {
             // Ours from an earlier run: replaced in place.
@@ -108,31 +120,39 @@ fn attach_clsact(classifier: &mut SchedClassifier, place: Place) -> Result<(), F
     };
     // A filter lives until it is deleted; dropping the handle would delete it.
     std::mem::forget(classifier.take_link(id)?);
+    // A filter cannot be pinned. Its program is, so that the next run knows of the filter.
+    let path = pins.link(place.ifindex, place.direction);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    classifier.pin(&path)?;
     Ok(())
 }
 
 /// Takes our program off an interface that may be gone already.
-pub(crate) fn detach(bpf: &mut Ebpf, pins: &Pins, tcx: bool, place: Place) -> Result<(), Error> {
-    if tcx {
-        return match fs::remove_file(pins.link(place.ifindex, place.direction)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result.context(|| format!("unpinning the link of interface {}", place.ifindex)),
-        };
+pub(crate) fn detach(pins: &Pins, tcx: bool, place: Place) -> Result<(), Error> {
+    match fs::remove_file(pins.link(place.ifindex, place.direction)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        result => result.context(|| format!("unpinning the link of interface {}", place.ifindex))?,
     }
-    let Ok(link) = SchedClassifierLink::attached(place.interface, place.kind(), PRIORITY, HANDLE, None) else {
+    if tcx {
+        return Ok(());
+    }
+    let Ok(link) = SchedClassifierLink::attached(place.interface, place.kind(), PRIORITY, HANDLE, None)
+    else {
         return Ok(());
     };
     // Whether the filter was there does not matter: it is not there afterwards.
     let _ = aya::programs::links::Link::detach(link);
-    let _ = bpf;
     Ok(())
 }
 
 /// A loaded program of the object.
 pub(crate) fn classifier<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, Error> {
-    let program = bpf
-        .program_mut(name)
-        .ok_or_else(|| Error::new(ErrorKind::ForeignState, format!("the BPF object has no program {name}")))?;
+    let program = bpf.program_mut(name).ok_or_else(|| {
+        Error::new(ErrorKind::ForeignState, format!("the BPF object has no program {name}"))
+    })?;
     program.try_into().context(|| format!("program {name}"))
 }
 

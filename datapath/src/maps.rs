@@ -46,7 +46,10 @@ impl<T: Plain> Table<T> {
     }
 
     pub(crate) fn get(&self, index: u32) -> Result<T, Error> {
-        self.map.get(&index, 0).map(|row| row.0).context(|| format!("reading row {index} of map {}", self.name))
+        self.map
+            .get(&index, 0)
+            .map(|row| row.0)
+            .context(|| format!("reading row {index} of map {}", self.name))
     }
 
     pub(crate) fn set(&mut self, index: u32, row: T) -> Result<(), Error> {
@@ -132,8 +135,9 @@ pub(crate) const NAMES: &[&str] = &[
 
 impl Maps {
     pub(crate) fn take(bpf: &mut Ebpf) -> Result<Self, Error> {
-        let cpus = aya::util::nr_cpus()
-            .map_err(|(what, error)| Error::caused(ErrorKind::Kernel, format!("counting CPUs ({what})"), error))?;
+        let cpus = aya::util::nr_cpus().map_err(|(what, error)| {
+            Error::caused(ErrorKind::Kernel, format!("counting CPUs ({what})"), error)
+        })?;
         let interfaces = bpf.take_map("INTERFACES").ok_or_else(|| missing("INTERFACES"))?;
         let far = bpf.take_map("FAR_INTERFACES").ok_or_else(|| missing("FAR_INTERFACES"))?;
         let reasons = bpf.take_map("REASON_COUNTERS").ok_or_else(|| missing("REASON_COUNTERS"))?;
@@ -164,7 +168,9 @@ impl Maps {
                 other => other,
             }
         };
-        stored.map(|slot| slot.checked_sub(1)).context(|| format!("reading the endpoint of interface {ifindex}"))
+        stored
+            .map(|slot| slot.checked_sub(1))
+            .context(|| format!("reading the endpoint of interface {ifindex}"))
     }
 
     /// Says which endpoint is behind an interface, or none.

@@ -112,7 +112,9 @@ impl Netdev {
         let mut request = self.handle.route().get(message);
         // A question about one address, not a dump.
         let message = request.message_mut().clone();
-        self.runtime.block_on(ask(self.handle.clone(), message)).and_then(|answer| read_route(&answer, remote))
+        self.runtime
+            .block_on(ask(self.handle.clone(), message))
+            .and_then(|answer| read_route(&answer, remote))
     }
 
     /// Has the kernel look for a neighbour, or confirm the one it knows, by its own state machine.

@@ -67,9 +67,14 @@ impl Pins {
         Ok(links)
     }
 
-    /// Removes every pin of this version.
+    /// Removes every pin of this version, and the folder when nothing else is in it.
     pub(crate) fn clear(&self) -> Result<(), Error> {
-        fs::remove_dir_all(&self.root).context(|| format!("removing {}", self.root.display()))
+        fs::remove_dir_all(&self.root).context(|| format!("removing {}", self.root.display()))?;
+        if let Some(folder) = self.root.parent() {
+            // Other versions' pins, or a mount point: then it stays.
+            let _ = fs::remove_dir(folder);
+        }
+        Ok(())
     }
 }
 

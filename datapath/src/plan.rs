@@ -32,7 +32,10 @@ pub(crate) fn check(desired: &Desired) -> Result<(), Error> {
             return invalid(format!("two endpoints are named {}", endpoint.name));
         }
         if let Some(other) = interfaces.insert(endpoint.interface.as_str(), &endpoint.name) {
-            return invalid(format!("endpoints {other} and {} share interface {}", endpoint.name, endpoint.interface));
+            return invalid(format!(
+                "endpoints {other} and {} share interface {}",
+                endpoint.name, endpoint.interface
+            ));
         }
     }
     for mirror in &desired.mirrors {
@@ -95,7 +98,8 @@ pub(crate) fn session(
                 Some(_) => None,
             };
             let ifindex = link.map_or(0, |link| link.index);
-            let row = SessionRow { kind: SessionKind::Device as u32, ifindex, template: OuterTemplate::EMPTY };
+            let row =
+                SessionRow { kind: SessionKind::Device as u32, ifindex, template: OuterTemplate::EMPTY };
             Ok(SessionPlan { row, problem })
         }
         Target::Tunnel { remote, tunnel } => {

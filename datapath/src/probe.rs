@@ -27,7 +27,12 @@ pub fn features() -> Vec<Feature> {
     let exists = |path: &str| Path::new(path).exists();
     vec![
         feature("kernel 6.1 or newer", at_least(6, 1), true, "older kernels are not tested"),
-        feature("BTF (/sys/kernel/btf/vmlinux)", exists("/sys/kernel/btf/vmlinux"), true, "programs cannot be loaded"),
+        feature(
+            "BTF (/sys/kernel/btf/vmlinux)",
+            exists("/sys/kernel/btf/vmlinux"),
+            true,
+            "programs cannot be loaded",
+        ),
         feature("bpffs", has_filesystem("bpf"), true, "maps and links cannot outlive the agent"),
         feature(
             "tcx links",

@@ -14,6 +14,15 @@ pub fn hook(ctx: &TcContext, direction: Direction) -> i32 {
     let packet = Skb::new(ctx);
     packet.pull_headers();
     let decision = stage::pod(direction, packet.ifindex(), packet.mark(), &packet, &Maps);
+    #[cfg(feature = "log")]
+    aya_log_ebpf::trace!(
+        ctx,
+        "interface {} direction {} length {} sessions {:x}",
+        packet.ifindex(),
+        direction.as_str(),
+        packet.frame_len(),
+        decision.copies.sessions
+    );
     if decision.copies.sessions != 0 {
         clone(packet, &decision.copies);
     }
