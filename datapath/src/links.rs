@@ -83,8 +83,11 @@ fn attach_tcx(classifier: &mut SchedClassifier, pins: &Pins, place: Place) -> Re
         Ok(old) => {
             let link: SchedClassifierLink = FdLink::from(old).try_into()?;
             match classifier.attach_to_link(link) {
-                // The pin keeps the link; the handle may go.
-                Ok(id) => return Ok(drop(classifier.take_link(id)?)),
+                Ok(id) => {
+                    // The pin keeps the link; the handle may go.
+                    drop(classifier.take_link(id)?);
+                    return Ok(());
+                }
                 Err(error) if is_dead_link(&error) => fs::remove_file(&path)?,
                 Err(error) => return Err(error.into()),
             }
