@@ -1,1 +1,19 @@
-//! Placeholder.
+//! Network namespaces, devices, captures and traffic for tests and the demo. All of it is undone on drop.
+//!
+//! Only the network namespace is entered, never a mount namespace: `ip netns exec` would hide the bpffs.
+
+mod agent;
+mod bpffs;
+mod capture;
+mod netns;
+mod process;
+mod stream;
+mod topology;
+
+pub use agent::Agent;
+pub use bpffs::Scratch;
+pub use capture::Capture;
+pub use netns::NetNs;
+pub use process::{Background, run, run_ok};
+pub use stream::{StreamReport, UdpStream};
+pub use topology::{COLLECTOR_V4, COLLECTOR_V6, NODE_V4, Pod, Topology, TopologyOptions};

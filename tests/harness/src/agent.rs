@@ -1,0 +1,107 @@
+//! The daemon, started as an operator starts it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::netns::NetNs;
+use crate::process::{Background, run};
+
+/// A running `podwire agent`, killed on drop; what it pinned goes with the bpffs.
+#[derive(Debug)]
+pub struct Agent {
+    process: Background,
+    folder: PathBuf,
+    socket: PathBuf,
+}
+
+impl Agent {
+    /// Starts the daemon in a node's namespace, with everything under `folder`: `config/` is its configuration,
+    /// `bpf` its bpffs. Returns when its socket answers.
+    ///
+    /// # Errors
+    /// When it does not come up; with its log.
+    pub fn start(node: &NetNs, folder: &Path, extra: &[&str]) -> Result<Self> {
+        let config = folder.join("config");
+        std::fs::create_dir_all(&config)?;
+        let socket = folder.join("podwire.sock");
+        let log = std::fs::File::options().create(true).append(true).open(folder.join("agent.log"))?;
+        let child = node
+            .command(&binary().to_string_lossy())
+            .args(["agent", "--node", "node-1", "--uplink", "uplink0", "--config"])
+            .arg(&config)
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--bpffs")
+            .arg(folder.join("bpf/podwire"))
+            .arg("--state")
+            .arg(folder.join("state"))
+            .args(extra)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("starting podwire agent")?;
+        let mut agent = Self { process: Background::new(child), folder: folder.to_owned(), socket };
+        let deadline = Instant::now() + Duration::from_secs(15);
+        while !agent.cli(&["get", "sessions"])?.status.success() {
+            if Instant::now() > deadline || agent.process.child().try_wait()?.is_some() {
+                bail!("podwire agent does not answer:\n{}", agent.log());
+            }
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        Ok(agent)
+    }
+
+    /// What it logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("agent.log")).unwrap_or_default()
+    }
+
+    /// Runs the command line against it.
+    ///
+    /// # Errors
+    /// When the binary cannot be started.
+    pub fn cli(&self, words: &[&str]) -> Result<Output> {
+        let (binary, socket) =
+            (binary().to_string_lossy().into_owned(), self.socket.to_string_lossy().into_owned());
+        let mut all = vec![binary.as_str(), "--socket", socket.as_str()];
+        all.extend(words);
+        run(&all)
+    }
+
+    /// Runs the command line, which must succeed; returns what it printed.
+    ///
+    /// # Errors
+    /// When it fails; with what it said.
+    pub fn cli_ok(&self, words: &[&str]) -> Result<String> {
+        let output = self.cli(words)?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            bail!("podwire {}: {}: {said}\n{}", words.join(" "), output.status, self.log());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// SIGKILL.
+    pub fn kill(self) {}
+
+    /// SIGINT, and waits for the end.
+    pub fn stop(mut self) {
+        self.process.interrupt();
+    }
+}
+
+/// The binary under test: `PODWIRE_BIN`, else the one next to the test executable.
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("PODWIRE_BIN") {
+        return PathBuf::from(path);
+    }
+    let mut folder = std::env::current_exe().unwrap_or_default();
+    folder.pop();
+    if folder.ends_with("deps") {
+        folder.pop();
+    }
+    folder.join("podwire")
+}

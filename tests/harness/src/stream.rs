@@ -1,0 +1,131 @@
+//! A numbered stream of UDP datagrams, and a receiver that knows what is missing.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::netns::NetNs;
+
+/// What a receiver saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamReport {
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Different ones received.
+    pub received: u64,
+    /// Received more than once.
+    pub duplicates: u64,
+    /// Received with other bytes than sent.
+    pub damaged: u64,
+}
+
+impl StreamReport {
+    /// Everything came once, unharmed.
+    pub fn is_whole(&self) -> bool {
+        self.received == self.sent && self.duplicates == 0 && self.damaged == 0
+    }
+}
+
+/// A stream from one namespace to an address in another.
+#[derive(Clone, Debug)]
+pub struct UdpStream {
+    /// Destination address.
+    pub destination: String,
+    /// Destination port.
+    pub port: u16,
+    /// Datagrams.
+    pub count: u64,
+    /// Payload bytes, at least 8.
+    pub size: usize,
+    /// Time between two datagrams.
+    pub gap: Duration,
+}
+
+impl UdpStream {
+    /// Sends and receives everything; `during` runs meanwhile.
+    ///
+    /// # Errors
+    /// When sockets fail or `during` does.
+    pub fn run(&self, from: &NetNs, to: &NetNs, during: impl FnOnce() -> Result<()>) -> Result<StreamReport> {
+        let any = if self.destination.contains(':') { "[::]" } else { "0.0.0.0" };
+        let bind = format!("{any}:{}", self.port);
+        let receiver = to.enter(move || UdpSocket::bind(&bind).context("binding the receiver"))?;
+        receiver.set_read_timeout(Some(Duration::from_millis(500)))?;
+        let (stream, count) = (self.clone(), self.count);
+        let target = if self.destination.contains(':') {
+            format!("[{}]:{}", self.destination, self.port)
+        } else {
+            format!("{}:{}", self.destination, self.port)
+        };
+        let local = format!("{any}:0");
+        let sender = from.enter_later(move || stream.send(&local, &target))?;
+        let size = self.size;
+        let collector = std::thread::spawn(move || collect(&receiver, count, size));
+        during()?;
+        let sent = sender.join().ok().context("the sender panicked")??;
+        let mut report = collector.join().ok().context("the receiver panicked")??;
+        report.sent = sent;
+        Ok(report)
+    }
+
+    fn send(&self, local: &str, target: &str) -> Result<u64> {
+        let socket = UdpSocket::bind(local)?;
+        socket.connect(target)?;
+        let start = Instant::now();
+        let mut payload = vec![0u8; self.size.max(8)];
+        for number in 0..self.count {
+            fill(&mut payload, number);
+            socket.send(&payload)?;
+            let due = self.gap.saturating_mul(u32::try_from(number + 1)?);
+            if let Some(rest) = due.checked_sub(start.elapsed()) {
+                std::thread::sleep(rest);
+            }
+        }
+        Ok(self.count)
+    }
+}
+
+fn fill(payload: &mut [u8], number: u64) {
+    for (offset, byte) in payload.iter_mut().enumerate() {
+        *byte = (number as usize).wrapping_mul(31).wrapping_add(offset) as u8;
+    }
+    if let Some(head) = payload.get_mut(..8) {
+        head.copy_from_slice(&number.to_be_bytes());
+    }
+}
+
+fn collect(socket: &UdpSocket, count: u64, size: usize) -> Result<StreamReport> {
+    let mut seen = vec![false; usize::try_from(count)?];
+    let (mut report, mut buffer, mut expected) =
+        (StreamReport::default(), vec![0; 65536], vec![0; size.max(8)]);
+    let mut quiet = 0;
+    while quiet < 6 && report.received < count {
+        let Ok(len) = socket.recv(&mut buffer) else {
+            quiet += 1;
+            continue;
+        };
+        quiet = 0;
+        let Some(head) = buffer.get(..8).and_then(|head| head.try_into().ok()) else {
+            continue;
+        };
+        let number = u64::from_be_bytes(head);
+        fill(&mut expected, number);
+        let Some(slot) = seen.get_mut(usize::try_from(number)?) else {
+            report.damaged += 1;
+            continue;
+        };
+        if buffer.get(..len) != Some(expected.as_slice()) {
+            report.damaged += 1;
+        } else if std::mem::replace(slot, true) {
+            report.duplicates += 1;
+        } else {
+            report.received += 1;
+        }
+    }
+    // A second copy of the last ones may still be on its way.
+    while socket.recv(&mut buffer).is_ok() {
+        report.duplicates += 1;
+    }
+    Ok(report)
+}
