@@ -1,1 +1,3 @@
-//! Placeholder.
+//! What several tests of this crate need beyond the harness.
+
+pub mod node;

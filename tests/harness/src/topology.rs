@@ -247,6 +247,8 @@ impl Topology {
         self.node
             .ip(&["link", "add", name, "mtu", &mtu, "type", "veth", "peer", "name", &peer, "mtu", &mtu])?;
         for end in [name, &peer] {
+            // The kernel's own multicast reports would be counted too.
+            self.node.run_ok(&["sysctl", "-qw", &format!("net.ipv6.conf.{end}.disable_ipv6=1")])?;
             self.node.ip(&["link", "set", end, "up"])?;
         }
         Ok(peer)

@@ -1,0 +1,145 @@
+//! The library inside a node's network namespace, driven from a test's thread.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow};
+use podwire_datapath::core::abi::{Direction, EndpointCounters, Reason, SessionCounters};
+use podwire_datapath::{Applied, Counters, Datapath, Desired, Hook, Options, Target};
+use podwire_harness::{NetNs, Scratch};
+
+type Work = Box<dyn FnOnce(&mut Datapath) + Send>;
+
+/// A datapath on a thread of its own. Dropping it leaves everything in force.
+#[derive(Debug)]
+pub struct Node {
+    work: Option<Sender<Work>>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Node {
+    /// Opens a datapath in `netns`, pinned under `scratch`.
+    ///
+    /// # Errors
+    /// As the library says.
+    pub fn open(netns: &NetNs, scratch: &Scratch, hook: Hook) -> Result<Self> {
+        let bpffs: PathBuf = scratch.bpf().join("podwire");
+        let (work, todo): (Sender<Work>, Receiver<Work>) = channel();
+        let (opened, wait) = channel();
+        let thread = netns.enter_later(move || {
+            let mut datapath = match Datapath::open(Options { bpffs, hook, ..Options::default() }) {
+                Ok(datapath) => datapath,
+                Err(error) => {
+                    let _ = opened.send(Err(error));
+                    return Ok(());
+                }
+            };
+            let _ = opened.send(Ok(()));
+            while let Ok(work) = todo.recv() {
+                work(&mut datapath);
+            }
+            datapath.close();
+            Ok(())
+        })?;
+        wait.recv().context("the node's thread died")??;
+        Ok(Self { work: Some(work), thread: Some(thread) })
+    }
+
+    fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Datapath) -> T + Send + 'static) -> Result<T> {
+        let (answer, wait) = channel();
+        let sender = self.work.as_ref().context("closed")?;
+        sender
+            .send(Box::new(move |datapath| {
+                let _ = answer.send(work(datapath));
+            }))
+            .map_err(|_| anyhow!("the node's thread is gone"))?;
+        wait.recv().context("the node's thread died")
+    }
+
+    /// [`Datapath::apply`].
+    ///
+    /// # Errors
+    /// As the library says.
+    pub fn apply(&self, desired: &Desired) -> Result<Applied> {
+        let desired = desired.clone();
+        Ok(self.ask(move |datapath| datapath.apply(&desired))??)
+    }
+
+    /// [`Datapath::refresh`].
+    ///
+    /// # Errors
+    /// As the library says.
+    pub fn refresh(&self) -> Result<Applied> {
+        Ok(self.ask(Datapath::refresh)??)
+    }
+
+    /// [`Datapath::counters`].
+    ///
+    /// # Errors
+    /// As the library says.
+    pub fn counters(&self) -> Result<Counters> {
+        Ok(self.ask(|datapath| datapath.counters())??)
+    }
+
+    /// The counters of the session to `target`, after checking that they add up.
+    ///
+    /// # Errors
+    /// When there is no such session, or copies vanish from the books.
+    pub fn session(&self, target: &Target) -> Result<SessionCounters> {
+        let counters = self.counters()?;
+        check(&counters)?;
+        let found = counters.sessions.iter().find(|(_, other, _)| other == target);
+        Ok(found.with_context(|| format!("no session to {target}"))?.2)
+    }
+
+    /// The counters of an endpoint and direction, after checking that they add up.
+    ///
+    /// # Errors
+    /// When there is no such endpoint, or packets vanish from the books.
+    pub fn endpoint(&self, name: &str, direction: Direction) -> Result<EndpointCounters> {
+        let counters = self.counters()?;
+        check(&counters)?;
+        let found = counters.endpoints.iter().find(|(other, way, _)| other == name && *way == direction);
+        Ok(found.with_context(|| format!("no endpoint {name}"))?.2)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.work.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Copies lost for one reason.
+pub fn lost(counters: &SessionCounters, reason: Reason) -> u64 {
+    counters.lost_packets[reason.index()]
+}
+
+/// Copies lost for any reason.
+pub fn all_lost(counters: &SessionCounters) -> u64 {
+    counters.lost_packets.iter().sum()
+}
+
+/// Packets and copies are conserved: received = passed + redirected + dropped, matched = sent + queued + lost.
+///
+/// # Errors
+/// Naming the row that does not add up.
+pub fn check(counters: &Counters) -> Result<()> {
+    for (name, direction, row) in &counters.endpoints {
+        anyhow::ensure!(
+            row.received_packets == row.passed_packets + row.redirected_packets + row.dropped_packets
+                && row.received_bytes == row.passed_bytes + row.redirected_bytes + row.dropped_bytes,
+            "endpoint {name} {}: {row:?}",
+            direction.as_str()
+        );
+    }
+    for (_, target, row) in &counters.sessions {
+        let booked = row.sent_packets + row.queued_packets + all_lost(row);
+        anyhow::ensure!(row.matched_packets == booked, "session to {target}: {row:?}");
+    }
+    Ok(())
+}
