@@ -23,6 +23,7 @@ mod log_carrier;
 #[allow(unsafe_code, reason = "tells aya which rows may be copied byte by byte")]
 mod maps;
 pub mod netdev;
+pub mod object;
 mod pins;
 mod plan;
 pub mod probe;

@@ -105,7 +105,8 @@ fn attach_tcx(classifier: &mut SchedClassifier, pins: &Pins, place: Place) -> Re
 
 fn attach_clsact(classifier: &mut SchedClassifier, pins: &Pins, place: Place) -> Result<(), Failure> {
     match qdisc_add_clsact(place.interface) {
-        Ok(()) | Err(TcError::AlreadyAttached) => {}
+        Ok(()) => {}
+        Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(nix::libc::EEXIST) => {}
         Err(error) => return Err(error.into()),
     }
     let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };

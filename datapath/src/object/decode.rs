@@ -1,0 +1,298 @@
+//! Fields with paths. In: a tree. Out: typed values; what is wrong is reported with its place and goes on, so
+//! that a file's mistakes are all told at once.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use super::Located;
+use super::error::{Errors, ObjectError, ObjectErrorKind};
+use super::tree::{Place, Tree, Value};
+
+/// Names at least this alike are offered as what was meant.
+const ALIKE: f64 = 0.7;
+
+/// Where mistakes are collected.
+pub(super) struct Context {
+    file: String,
+    object: RefCell<String>,
+    errors: RefCell<Vec<ObjectError>>,
+}
+
+impl Context {
+    pub(super) fn new(file: &str) -> Self {
+        Self { file: file.to_owned(), object: RefCell::default(), errors: RefCell::default() }
+    }
+
+    pub(super) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Names the object that the next mistakes are in.
+    pub(super) fn begin(&self, object: String) {
+        *self.object.borrow_mut() = object;
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.errors.borrow().len()
+    }
+
+    pub(super) fn report(
+        &self,
+        place: Place,
+        field: &str,
+        kind: ObjectErrorKind,
+        problem: String,
+        allowed: Option<String>,
+    ) {
+        self.errors.borrow_mut().push(ObjectError {
+            kind,
+            file: self.file.clone(),
+            line: place.line,
+            column: place.column,
+            object: self.object.borrow().clone(),
+            field: field.to_owned(),
+            problem,
+            allowed,
+        });
+    }
+
+    pub(super) fn finish(self, objects: Vec<Located>) -> Result<Vec<Located>, Errors> {
+        let errors = self.errors.into_inner();
+        if errors.is_empty() { Ok(objects) } else { Err(Errors(errors)) }
+    }
+}
+
+/// A map whose fields are asked for by name; what was never asked for is unknown.
+pub(super) struct Map<'a> {
+    context: &'a Context,
+    path: String,
+    place: Place,
+    entries: &'a [(String, Place, Tree)],
+    asked: RefCell<Vec<&'static str>>,
+}
+
+impl<'a> Map<'a> {
+    /// The document itself.
+    pub(super) fn root(context: &'a Context, tree: &'a Tree) -> Option<Self> {
+        Field { context, path: String::new(), tree }.map()
+    }
+
+    /// A field, `None` when it is not there or null.
+    pub(super) fn get(&self, name: &'static str) -> Option<Field<'a>> {
+        self.asked.borrow_mut().push(name);
+        let (_, _, tree) = self.entries.iter().find(|(key, ..)| key == name)?;
+        (!tree.is_null()).then(|| Field { context: self.context, path: join(&self.path, name), tree })
+    }
+
+    /// A field that must be there.
+    pub(super) fn required(&self, name: &'static str) -> Option<Field<'a>> {
+        let field = self.get(name);
+        if field.is_none() {
+            self.report(
+                &join(&self.path, name),
+                ObjectErrorKind::MissingField,
+                "required, but missing",
+                None,
+            );
+        }
+        field
+    }
+
+    /// Whether a field is there, without counting it as known.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.entries.iter().any(|(key, _, tree)| key == name && !tree.is_null())
+    }
+
+    /// Text of a field, without counting it as known.
+    pub(super) fn peek_text(&self, name: &str) -> Option<&'a str> {
+        self.entries.iter().find(|(key, ..)| key == name).and_then(|(_, _, tree)| match tree.value() {
+            Value::Scalar { text, .. } => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
+    /// `metadata.name`, for naming the object in what is reported of it.
+    pub(super) fn peek_name(&self) -> Option<String> {
+        let (_, _, metadata) = self.entries.iter().find(|(key, ..)| key == "metadata")?;
+        let Value::Map(fields) = metadata.value() else {
+            return None;
+        };
+        fields.iter().find(|(key, ..)| key == "name").and_then(|(_, _, tree)| match tree.value() {
+            Value::Scalar { text, .. } => Some(text.clone()),
+            _ => None,
+        })
+    }
+
+    /// All entries as fields, for maps whose keys are the user's own.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&'a str, Field<'a>)> {
+        self.entries.iter().map(|(key, _, tree)| {
+            (key.as_str(), Field { context: self.context, path: join(&self.path, key), tree })
+        })
+    }
+
+    /// Reports what contradicts itself in this map.
+    pub(super) fn contradiction(&self, problem: &str) {
+        self.report(&self.path, ObjectErrorKind::Contradiction, problem, None);
+    }
+
+    fn report(&self, field: &str, kind: ObjectErrorKind, problem: &str, allowed: Option<String>) {
+        self.context.report(self.place, field, kind, problem.to_owned(), allowed);
+    }
+
+    /// Reports every field that was not asked for.
+    pub(super) fn finish(&self) {
+        self.finish_with("");
+    }
+
+    /// As [`finish`](Self::finish), with a word on where such fields belong.
+    pub(super) fn finish_with(&self, hint: &str) {
+        let mut asked = self.asked.borrow().clone();
+        asked.dedup();
+        for (key, place, _) in self.entries.iter().filter(|(key, ..)| !asked.contains(&key.as_str())) {
+            let nearest = asked
+                .iter()
+                .map(|name| (strsim::jaro_winkler(&key.to_lowercase(), &name.to_lowercase()), name))
+                .filter(|(alike, _)| *alike >= ALIKE)
+                .max_by(|left, right| left.0.total_cmp(&right.0));
+            let meant = nearest.map_or_else(String::new, |(_, name)| format!("; did you mean \"{name}\"?"));
+            let problem = format!("unknown field{hint}{meant}");
+            let allowed = (!asked.is_empty()).then(|| asked.join(", "));
+            self.context.report(
+                *place,
+                &join(&self.path, key),
+                ObjectErrorKind::UnknownField,
+                problem,
+                allowed,
+            );
+        }
+    }
+}
+
+/// A value and the path to it.
+pub(super) struct Field<'a> {
+    context: &'a Context,
+    path: String,
+    tree: &'a Tree,
+}
+
+impl<'a> Field<'a> {
+    pub(super) fn tree(&self) -> &'a Tree {
+        self.tree
+    }
+
+    /// Reports a value that is not allowed.
+    pub(super) fn refuse(&self, problem: &str, allowed: Option<&str>) {
+        let allowed = allowed.map(str::to_owned);
+        self.context.report(
+            self.tree.place(),
+            &self.path,
+            ObjectErrorKind::Value,
+            problem.to_owned(),
+            allowed,
+        );
+    }
+
+    /// Takes the value as it is, whatever it is.
+    pub(super) fn tolerate(&self) {}
+
+    pub(super) fn map(&self) -> Option<Map<'a>> {
+        let Value::Map(entries) = self.tree.value() else {
+            self.refuse("a map of fields is expected", None);
+            return None;
+        };
+        let place = self.tree.place();
+        Some(Map {
+            context: self.context,
+            path: self.path.clone(),
+            place,
+            entries,
+            asked: RefCell::default(),
+        })
+    }
+
+    pub(super) fn list(&self) -> Vec<Field<'a>> {
+        let Value::List(items) = self.tree.value() else {
+            self.refuse("a list is expected", None);
+            return Vec::new();
+        };
+        let item =
+            |(number, tree)| Field { context: self.context, path: format!("{}[{number}]", self.path), tree };
+        items.iter().enumerate().map(item).collect()
+    }
+
+    /// A list that says something.
+    pub(super) fn filled_list(&self) -> Vec<Field<'a>> {
+        let items = self.list();
+        if items.is_empty() && matches!(self.tree.value(), Value::List(_)) {
+            self.refuse("an empty list matches nothing; leave the field out to match everything", None);
+        }
+        items
+    }
+
+    pub(super) fn text(&self) -> Option<&'a str> {
+        match self.tree.value() {
+            Value::Scalar { text, .. } => Some(text),
+            _ => {
+                self.refuse("a text is expected", None);
+                None
+            }
+        }
+    }
+
+    pub(super) fn boolean(&self) -> Option<bool> {
+        self.choice(&[("true", true), ("false", false)])
+    }
+
+    /// A number in decimal or, with `0x`, in hexadecimal.
+    pub(super) fn number(&self, range: RangeInclusive<i64>) -> Option<i64> {
+        let text = self.text()?;
+        let allowed = format!("{} to {}", range.start(), range.end());
+        match read_number(text) {
+            Some(number) if range.contains(&number) => Some(number),
+            Some(number) => {
+                self.refuse(&format!("{number} is out of range"), Some(&allowed));
+                None
+            }
+            None => {
+                self.refuse(&format!("\"{text}\" is not a number"), Some(&allowed));
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
+        let text = self.text()?;
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+            return Some(*value);
+        }
+        let allowed: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let nearest = allowed.iter().find(|word| word.eq_ignore_ascii_case(text));
+        let meant = nearest.map_or_else(String::new, |word| format!("; did you mean \"{word}\"?"));
+        self.refuse(&format!("unknown value \"{text}\"{meant}"), Some(&allowed.join(", ")));
+        None
+    }
+
+    /// A text that another type reads.
+    pub(super) fn parse<T>(&self, read: impl FnOnce(&str) -> Option<T>, what: impl Display) -> Option<T> {
+        let text = self.text()?;
+        let value = read(text);
+        if value.is_none() {
+            self.refuse(&format!("\"{text}\" is not {what}"), None);
+        }
+        value
+    }
+}
+
+/// A number in decimal or, with `0x`, in hexadecimal.
+pub(super) fn read_number(text: &str) -> Option<i64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => i64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}

@@ -1,0 +1,194 @@
+//! The objects that users write. In: YAML or JSON text. Out: validated objects, or every mistake of the file,
+//! one line each, with file, line, object, field and what is allowed.
+//!
+//! ```text
+//!  text ─► tree (values with places) ─► decode (fields with paths) ─► Object ─► ObjectSet (no contradictions)
+//! ```
+//!
+//! An object that exists is valid. What this version does not carry out is kept and named by
+//! [`TrafficControl::unserved`], not refused.
+
+mod decode;
+mod endpoint;
+mod error;
+mod metadata;
+mod rule;
+mod selector;
+mod set;
+mod target;
+#[cfg(test)]
+mod tests;
+mod traffic_control;
+mod tree;
+
+pub use endpoint::{Endpoint, Namespace, Node, SpoofGuard};
+pub use error::{Errors, ObjectError, ObjectErrorKind};
+pub use metadata::Metadata;
+pub use selector::{AppliedTo, LabelSelector};
+pub use set::{Conflict, ObjectSet};
+pub use target::{Port, TargetPort};
+pub use traffic_control::{Action, Oversize, TrafficControl, Unserved};
+
+use decode::{Context, Map};
+use tree::Tree;
+
+/// API group and version of podwire's own objects.
+pub const API_VERSION: &str = "podwire.io/v1alpha1";
+/// Antrea's, whose TrafficControl is accepted as it is.
+pub const ANTREA_API_VERSION: &str = "crd.antrea.io/v1alpha2";
+
+/// Largest text that is read, in bytes.
+pub const MAX_TEXT: usize = 1 << 20;
+
+/// An object of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Object {
+    /// A pod's interface on this node.
+    Endpoint(Endpoint),
+    /// A namespace and its labels.
+    Namespace(Namespace),
+    /// A node of the cluster.
+    Node(Node),
+    /// A policy.
+    TrafficControl(Box<TrafficControl>),
+}
+
+impl Object {
+    /// Its kind.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Endpoint(_) => "Endpoint",
+            Self::Namespace(_) => "Namespace",
+            Self::Node(_) => "Node",
+            Self::TrafficControl(_) => "TrafficControl",
+        }
+    }
+
+    /// Its metadata.
+    pub const fn metadata(&self) -> &Metadata {
+        match self {
+            Self::Endpoint(object) => &object.metadata,
+            Self::Namespace(object) => &object.metadata,
+            Self::Node(object) => &object.metadata,
+            Self::TrafficControl(object) => &object.metadata,
+        }
+    }
+}
+
+/// An object, where it was read, and as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Located {
+    /// The object.
+    pub object: Object,
+    /// `FILE:LINE`.
+    pub place: String,
+    /// What the user wrote, without `status`.
+    pub manifest: serde_json::Value,
+}
+
+impl Located {
+    /// `Kind/name`, with the namespace where the kind has one.
+    pub fn identity(&self) -> String {
+        let metadata = self.object.metadata();
+        match &metadata.namespace {
+            Some(namespace) => format!("{}/{namespace}/{}", self.object.kind(), metadata.name),
+            None => format!("{}/{}", self.object.kind(), metadata.name),
+        }
+    }
+}
+
+/// Reads all objects of a text: YAML documents, JSON, `kind: List`.
+///
+/// # Errors
+/// Every mistake that was found. Nothing of a text with a mistake is returned.
+pub fn parse(file: &str, text: &str) -> Result<Vec<Located>, Errors> {
+    let context = Context::new(file);
+    let mut objects = Vec::new();
+    match tree::read(text) {
+        Ok(documents) => {
+            documents.iter().for_each(|document| read_document(&context, document, &mut objects));
+        }
+        Err(error) => context.report(error.place, "", ObjectErrorKind::Syntax, error.problem, None),
+    }
+    context.finish(objects)
+}
+
+fn read_document(context: &Context, tree: &Tree, objects: &mut Vec<Located>) {
+    if tree.is_null() {
+        return;
+    }
+    context.begin(String::new());
+    let Some(map) = Map::root(context, tree) else {
+        return;
+    };
+    let kind = map.peek_text("kind").unwrap_or_default().to_owned();
+    if kind == "List" {
+        let (_, _, _) = (map.get("apiVersion"), map.get("kind"), map.get("metadata"));
+        if let Some(items) = map.get("items") {
+            for item in items.list() {
+                read_document(context, item.tree(), objects);
+            }
+        }
+        map.finish();
+        return;
+    }
+    let name = map.peek_name().unwrap_or_default();
+    context.begin(if name.is_empty() { kind.clone() } else { format!("{kind}/{name}") });
+    let before = context.count();
+    if let Some(object) = read_object(context, &map, &kind)
+        && context.count() == before
+    {
+        let mut manifest = tree.to_json();
+        if let Some(fields) = manifest.as_object_mut() {
+            fields.remove("status");
+        }
+        let place = format!("{}:{}", context.file(), tree.place().line);
+        objects.push(Located { object, place, manifest });
+    }
+}
+
+fn read_object(context: &Context, map: &Map, kind: &str) -> Option<Object> {
+    const KINDS: &str = "Endpoint, Namespace, Node, TrafficControl";
+    let api = map.required("apiVersion")?;
+    let version = api.text()?.to_owned();
+    let kind_field = map.required("kind")?;
+    let antrea = version == ANTREA_API_VERSION;
+    match kind {
+        "Egress" | "Traceflow" => {
+            kind_field.refuse(&format!("kind {kind} is not served by this version"), Some(KINDS));
+            return None;
+        }
+        "TrafficControl" if antrea => {}
+        "Endpoint" | "Namespace" | "Node" | "TrafficControl" if version == API_VERSION => {}
+        "Endpoint" | "Namespace" | "Node" | "TrafficControl" => {
+            let allowed = if kind == "TrafficControl" {
+                format!("{API_VERSION}, {ANTREA_API_VERSION}")
+            } else {
+                API_VERSION.to_owned()
+            };
+            api.refuse(&format!("{version} is not an API version of {kind}"), Some(&allowed));
+            return None;
+        }
+        _ => {
+            kind_field.refuse(&format!("unknown kind {kind}"), Some(KINDS));
+            return None;
+        }
+    }
+    let namespaced = kind == "Endpoint";
+    let metadata = metadata::read(map, namespaced);
+    let _ = map.get("status");
+    let object = match kind {
+        "Endpoint" => endpoint::read_endpoint(map, metadata).map(Object::Endpoint),
+        "Namespace" => {
+            if let Some(spec) = map.get("spec") {
+                spec.tolerate();
+            }
+            metadata.map(|metadata| Object::Namespace(Namespace { metadata }))
+        }
+        "Node" => endpoint::read_node(map, metadata).map(Object::Node),
+        _ => traffic_control::read(map, metadata, antrea).map(|read| Object::TrafficControl(Box::new(read))),
+    };
+    map.finish();
+    let _ = context;
+    object
+}
