@@ -1,2 +1,22 @@
-//! Placeholder.
-fn main() {}
+//! `podwire`: the daemon and the command line, one binary.
+//!
+//! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 it failed, 2 wrong
+//! use, 3 the objects are refused, 4 the agent cannot be reached.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod client;
+mod daemon;
+mod failure;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let arguments = cli::Arguments::parse();
+    match cli::run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,187 @@
+//! The command line.
+
+mod check;
+mod get;
+mod objects;
+mod output;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::client::Client;
+use crate::daemon;
+use crate::failure::Failure;
+
+/// The pod datapath of a Linux node: mirror chosen pod traffic to a device or a tunnel.
+#[derive(Debug, Parser)]
+#[command(name = "podwire", version, propagate_version = true)]
+pub struct Arguments {
+    /// Socket of the agent.
+    #[arg(long, global = true, env = "PODWIRE_SOCKET", default_value = "/run/podwire/podwire.sock")]
+    socket: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon of this node.
+    #[command(after_help = "Examples:\n  podwire agent --config /etc/podwire --node node-1 --uplink eth0")]
+    Agent(daemon::Options),
+    /// Take down what an agent left in force.
+    #[command(
+        after_help = "Examples:\n  podwire cleanup\n  podwire cleanup --bpffs /sys/fs/bpf/podwire-test"
+    )]
+    Cleanup {
+        /// Folder of the pins.
+        #[arg(long, default_value = "/sys/fs/bpf/podwire")]
+        bpffs: PathBuf,
+    },
+    /// Put objects in force.
+    #[command(
+        after_help = "Examples:\n  podwire apply -f mirror-web.yaml\n  cat *.yaml | podwire apply -f -"
+    )]
+    Apply {
+        /// File or folder to read, - for standard input.
+        #[arg(short, long = "filename", value_name = "FILE", required = true)]
+        filename: Vec<PathBuf>,
+        /// Only say what would happen.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Take objects out of force.
+    #[command(
+        after_help = "Examples:\n  podwire delete -f mirror-web.yaml\n  podwire delete trafficcontrol mirror-web"
+    )]
+    Delete {
+        /// File whose objects go, - for standard input.
+        #[arg(short, long = "filename", value_name = "FILE", conflicts_with_all = ["kind", "name"])]
+        filename: Vec<PathBuf>,
+        /// Kind of the object.
+        #[arg(required_unless_present = "filename")]
+        kind: Option<String>,
+        /// Its name.
+        #[arg(required_unless_present = "filename")]
+        name: Option<String>,
+        /// Its namespace.
+        #[arg(short, long, default_value = "default")]
+        namespace: String,
+    },
+    /// Show what is in force and what was counted.
+    #[command(
+        after_help = "Examples:\n  podwire get tc\n  podwire get sessions --watch\n  podwire get endpoints web-0 -o yaml"
+    )]
+    Get {
+        /// trafficcontrols (tc), endpoints (ep) or sessions.
+        kind: Kind,
+        /// Only the object of this name.
+        name: Option<String>,
+        /// table, json or yaml.
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+        /// Go on, and show every change.
+        #[arg(short, long)]
+        watch: bool,
+    },
+    /// Show one object with everything that is known of it.
+    #[command(after_help = "Examples:\n  podwire describe tc mirror-web")]
+    Describe {
+        /// trafficcontrol (tc), endpoint (ep) or session.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
+    /// Show what this kernel offers, what is missing, and what that costs.
+    #[command(after_help = "Examples:\n  podwire check\n  podwire check -o json")]
+    Check {
+        /// table, json or yaml.
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
+    /// Print a completion script.
+    #[command(after_help = "Examples:\n  podwire completion bash > /etc/bash_completion.d/podwire")]
+    Completion {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages.
+    #[command(after_help = "Examples:\n  podwire man /usr/local/share/man/man1")]
+    Man {
+        /// Folder to write to.
+        folder: PathBuf,
+    },
+    /// Print the version.
+    Version(VersionArguments),
+}
+
+#[derive(Debug, Args)]
+struct VersionArguments {
+    /// table, json or yaml.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// What can be got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Policies.
+    #[value(name = "trafficcontrols", alias = "trafficcontrol", alias = "tc")]
+    TrafficControls,
+    /// Pods' interfaces.
+    #[value(name = "endpoints", alias = "endpoint", alias = "ep")]
+    Endpoints,
+    /// Mirror sessions.
+    #[value(name = "sessions", alias = "session")]
+    Sessions,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For eyes.
+    Table,
+    /// For scripts.
+    Json,
+    /// For scripts and eyes.
+    Yaml,
+}
+
+/// Runs a command.
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let Arguments { socket, command } = arguments;
+    match command {
+        Command::Agent(options) => daemon::run(options, &socket),
+        Command::Cleanup { bpffs } => {
+            let options = podwire_datapath::Options { bpffs, ..Default::default() };
+            Ok(podwire_datapath::Datapath::open(options)?.remove()?)
+        }
+        Command::Apply { filename, dry_run } => objects::apply(&Client::new(socket), &filename, dry_run),
+        Command::Delete { filename, kind, name, namespace } => {
+            let named = kind.zip(name);
+            objects::delete(&Client::new(socket), &filename, named, &namespace)
+        }
+        Command::Get { kind, name, output, watch } => {
+            get::get(&Client::new(socket), kind, name.as_deref(), output, watch)
+        }
+        Command::Describe { kind, name } => get::describe(&Client::new(socket), kind, &name),
+        Command::Check { output } => check::check(output),
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "podwire", &mut script);
+            Ok(anstream::stdout().write_all(&script)?)
+        }
+        Command::Man { folder } => {
+            std::fs::create_dir_all(&folder)?;
+            Ok(clap_mangen::generate_to(Arguments::command(), &folder)?)
+        }
+        Command::Version(VersionArguments { output }) => {
+            let version = serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "abi": podwire_datapath::core::abi::ABI_VERSION});
+            match output {
+                Format::Table => Ok(writeln!(anstream::stdout(), "podwire {}", env!("CARGO_PKG_VERSION"))?),
+                _ => output::print_value(&version, output),
+            }
+        }
+    }
+}

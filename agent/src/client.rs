@@ -1,0 +1,93 @@
+//! HTTP over the agent's Unix socket.
+
+use std::path::PathBuf;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::UnixStream;
+
+use crate::failure::Failure;
+
+/// Speaks to one agent.
+#[derive(Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// For the agent behind a socket.
+    pub fn new(socket: PathBuf) -> Self {
+        Self { socket }
+    }
+
+    /// Asks for something.
+    pub fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.send(Method::GET, path, String::new())
+    }
+
+    /// Sends something. Empty parameters are left out.
+    pub fn post(&self, path: &str, query: &[(&str, &str)], body: String) -> Result<Value, Failure> {
+        let query: Vec<String> = query
+            .iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| format!("{name}={}", escape(value)))
+            .collect();
+        self.send(Method::POST, &format!("{path}?{}", query.join("&")), body)
+    }
+
+    fn send(&self, method: Method, path: &str, body: String) -> Result<Value, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (status, bytes) = runtime.block_on(self.exchange(method, path, body))?;
+        let answer: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| Failure::Run(format!("the agent's answer cannot be read: {error}")))?;
+        if status < 400 {
+            return Ok(answer);
+        }
+        let lines: Vec<String> = answer["errors"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|line| Some(line.as_str()?.to_owned()))
+            .collect();
+        match status {
+            422 => Err(Failure::Refused(lines)),
+            _ => Err(Failure::Run(lines.join("; "))),
+        }
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: String) -> Result<(u16, Bytes), Failure> {
+        let unreachable = |error: std::io::Error| {
+            let socket = self.socket.display();
+            Failure::Unreachable(format!(
+                "no agent answers at {socket}: {error}; start one with 'podwire agent', or name its socket with --socket"
+            ))
+        };
+        let stream = UnixStream::connect(&self.socket).await.map_err(unreachable)?;
+        let broken = |error: hyper::Error| Failure::Run(format!("speaking to the agent: {error}"));
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "podwire")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| Failure::Run(format!("building a request: {error}")))?;
+        let response = sender.send_request(request).await.map_err(broken)?;
+        let status = response.status().as_u16();
+        Ok((status, response.into_body().collect().await.map_err(broken)?.to_bytes()))
+    }
+}
+
+/// Percent-encoding of a query parameter.
+fn escape(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => (byte as char).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}

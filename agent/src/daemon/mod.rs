@@ -1,0 +1,151 @@
+//! The daemon. In: files, and objects over the socket. Out: a datapath that does what they say.
+//!
+//! ```text
+//!  files ─┐                                   ┌─► Datapath (its own thread)
+//!         ├─► Store ─► ObjectSet ─► Desired ──┤
+//!  socket ┘     ▲                             └─► views for the command line
+//!               └── file changes, interface changes, a period
+//! ```
+
+mod convert;
+mod files;
+mod server;
+mod store;
+mod view;
+mod worker;
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use nix::fcntl::{Flock, FlockArg};
+use tracing_subscriber::EnvFilter;
+
+pub use files::manifest_files;
+
+use crate::failure::Failure;
+use worker::{Message, Worker};
+
+/// How the daemon runs.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// File or folder with objects (*.yaml, *.yml, *.json); may be given again.
+    #[arg(long, required = true)]
+    config: Vec<PathBuf>,
+    /// Name of this node.
+    #[arg(long)]
+    node: String,
+    /// Interface towards other nodes.
+    #[arg(long)]
+    uplink: String,
+    /// Who forwards pods' packets.
+    #[arg(long, value_enum, default_value_t = Forwarding::Host)]
+    forwarding: Forwarding,
+    /// Folder for pins; a bpffs is mounted when it lies in none.
+    #[arg(long, default_value = "/sys/fs/bpf/podwire")]
+    bpffs: PathBuf,
+    /// Folder for objects that came over the socket.
+    #[arg(long, default_value = "/var/lib/podwire")]
+    state: PathBuf,
+    /// How programs are attached.
+    #[arg(long, value_enum, default_value_t = Hook::Auto)]
+    hook: Hook,
+    /// Form of the log on standard error.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+    /// Take everything down at the end, instead of leaving it in force.
+    #[arg(long)]
+    remove_on_exit: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Forwarding {
+    /// The CNI.
+    Host,
+    /// podwire; not served by this version.
+    Native,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Hook {
+    /// tcx where the kernel has it, else clsact.
+    Auto,
+    /// tcx links.
+    Tcx,
+    /// clsact filters.
+    Clsact,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// For eyes.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
+    start_log(options.log_format);
+    if options.forwarding == Forwarding::Native {
+        let why = "--forwarding native is not served by this version; allowed: host".to_owned();
+        return Err(Failure::Run(why));
+    }
+    let _lock = lock_state(&options.state)?;
+    let (sender, messages) = mpsc::channel();
+    let _watch = files::watch(&options.config, sender.clone());
+    watch_devices(sender.clone())?;
+    let worker = Worker::open(&options)?;
+    tracing::info!(node = %options.node, uplink = %options.uplink, "the datapath is loaded");
+    let worker = std::thread::Builder::new()
+        .name("datapath".into())
+        .spawn(move || worker.run(&messages))
+        .context("starting the datapath's thread")?;
+    let served = serve(socket, &sender);
+    let _ = sender.send(Message::Stop { remove: options.remove_on_exit });
+    let stopped = worker.join().map_err(|_| Failure::Run("the datapath's thread panicked".into()))?;
+    let _ = std::fs::remove_file(socket);
+    served?;
+    Ok(stopped?)
+}
+
+fn serve(socket: &Path, sender: &mpsc::Sender<Message>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let listener = server::listen(socket)?;
+        tracing::info!(socket = %socket.display(), "serving");
+        server::run(listener, sender.clone()).await
+    })
+}
+
+fn start_log(format: LogFormat) {
+    let filter = EnvFilter::try_from_env("PODWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
+    // A second logger would be a caller's own: then that one stays.
+    let _ = match format {
+        LogFormat::Text => builder.with_ansi(ansi).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+}
+
+/// One agent per state folder.
+fn lock_state(state: &Path) -> Result<Flock<std::fs::File>> {
+    std::fs::create_dir_all(state).with_context(|| format!("creating {}", state.display()))?;
+    let path = state.join("lock");
+    let file = std::fs::File::create(&path).with_context(|| format!("creating {}", path.display()))?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(lock),
+        Err(_) => bail!("{} is held by another agent; give each agent its own --state", path.display()),
+    }
+}
+
+fn watch_devices(sender: mpsc::Sender<Message>) -> Result<()> {
+    let watch = podwire_datapath::netdev::watch().context("watching network devices")?;
+    std::thread::Builder::new().name("devices".into()).spawn(move || {
+        while !watch.wait(Duration::from_secs(1)) || sender.send(Message::Refresh).is_ok() {}
+    })?;
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! The API: HTTP on a Unix socket. In: requests. Out: the worker's answers as JSON.
+
+use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc;
+
+use anyhow::{Context, Result, bail};
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::json;
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+
+use super::worker::{Answer, Message, Trouble, View};
+
+type Worker = State<mpsc::Sender<Message>>;
+
+/// Makes the socket: for root alone, and only in the place of one that nobody listens on.
+pub fn listen(socket: &Path) -> Result<UnixListener> {
+    let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+    if UnixStream::connect(socket).is_ok() {
+        bail!("another agent serves {}; give each agent its own --socket", socket.display());
+    }
+    // Bound under another name and renamed, so that it is never there with wider rights.
+    let draft = folder.join(format!(".podwire.{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&draft);
+    let listener = UnixListener::bind(&draft).with_context(|| format!("binding {}", draft.display()))?;
+    std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(&draft, socket).with_context(|| format!("creating {}", socket.display()))?;
+    Ok(listener)
+}
+
+/// Serves until SIGINT or SIGTERM.
+pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>) -> Result<()> {
+    let view =
+        |view| get(move |State(worker): Worker| answer(worker, move |answer| Message::View { view, answer }));
+    let router = Router::new()
+        .route("/v1/trafficcontrols", view(View::TrafficControls))
+        .route("/v1/endpoints", view(View::Endpoints))
+        .route("/v1/sessions", view(View::Sessions))
+        .route("/v1/status", view(View::Node))
+        .route("/v1/apply", post(apply))
+        .route("/v1/delete", post(delete))
+        .layer(DefaultBodyLimit::max(podwire_datapath::object::MAX_TEXT))
+        .with_state(worker);
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let end = async move {
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    axum::serve(listener, router).with_graceful_shutdown(end).await.context("serving")
+}
+
+async fn apply(
+    State(worker): Worker,
+    Query(query): Query<HashMap<String, String>>,
+    text: String,
+) -> Response {
+    let file = query.get("file").cloned().unwrap_or_else(|| "<request>".into());
+    let dry_run = query.get("dryRun").is_some_and(|value| value == "true");
+    answer(worker, |answer| Message::Apply { file, text, dry_run, answer }).await
+}
+
+async fn delete(
+    State(worker): Worker,
+    Query(query): Query<HashMap<String, String>>,
+    text: String,
+) -> Response {
+    let file = query.get("file").cloned().unwrap_or_else(|| "<request>".into());
+    let identity = match (query.get("kind"), query.get("name")) {
+        (Some(kind), Some(name)) => match identity(kind, name, query.get("namespace")) {
+            Some(identity) => Some(identity),
+            None => {
+                let line = format!("unknown kind {kind}; allowed: endpoint, namespace, node, trafficcontrol");
+                return respond(Err(Trouble::Refused(vec![line])));
+            }
+        },
+        _ => None,
+    };
+    answer(worker, |answer| Message::Delete { file, text, identity, answer }).await
+}
+
+/// `Kind/name` of what a user calls `tc mirror-web`.
+fn identity(kind: &str, name: &str, namespace: Option<&String>) -> Option<String> {
+    Some(match kind.to_lowercase().as_str() {
+        "tc" | "trafficcontrol" | "trafficcontrols" => format!("TrafficControl/{name}"),
+        "ns" | "namespace" | "namespaces" => format!("Namespace/{name}"),
+        "no" | "node" | "nodes" => format!("Node/{name}"),
+        "ep" | "endpoint" | "endpoints" => {
+            format!("Endpoint/{}/{name}", namespace.map_or("default", String::as_str))
+        }
+        _ => return None,
+    })
+}
+
+async fn answer(
+    worker: mpsc::Sender<Message>,
+    message: impl FnOnce(oneshot::Sender<Answer>) -> Message,
+) -> Response {
+    let (answer, wait) = oneshot::channel();
+    if worker.send(message(answer)).is_err() {
+        return respond(Err(Trouble::Failed("the agent is ending".into())));
+    }
+    respond(wait.await.unwrap_or_else(|_| Err(Trouble::Failed("the agent is ending".into()))))
+}
+
+fn respond(answer: Answer) -> Response {
+    let (status, lines) = match answer {
+        Ok(value) => return Json(value).into_response(),
+        Err(Trouble::Refused(lines)) => (StatusCode::UNPROCESSABLE_ENTITY, lines),
+        Err(Trouble::NotFound(line)) => (StatusCode::NOT_FOUND, vec![line]),
+        Err(Trouble::Failed(line)) => (StatusCode::INTERNAL_SERVER_ERROR, vec![line]),
+    };
+    (status, Json(json!({"errors": lines}))).into_response()
+}

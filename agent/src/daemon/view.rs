@@ -1,0 +1,204 @@
+//! What the command line sees: objects in the form that users wrote, with a status.
+
+use podwire_datapath::core::abi::{Direction, EndpointCounters, Reason, SessionCounters};
+use podwire_datapath::object::{Located, Object, ObjectSet};
+use podwire_datapath::{Applied, Counters, EndpointState};
+use serde_json::{Map, Value, json};
+
+use std::collections::BTreeMap;
+
+use super::convert::PolicyState;
+
+/// Everything that views are made of.
+pub struct Known<'a> {
+    /// The objects.
+    pub set: &'a ObjectSet,
+    /// What became of the policies.
+    pub policies: &'a BTreeMap<String, PolicyState>,
+    /// What is in force.
+    pub applied: &'a Applied,
+    /// What was counted.
+    pub counters: &'a Counters,
+}
+
+impl Known<'_> {
+    /// Policies.
+    pub fn traffic_controls(&self) -> Value {
+        self.list(|located| match &located.object {
+            Object::TrafficControl(policy) => Some(self.policy(&policy.metadata.name)),
+            _ => None,
+        })
+    }
+
+    /// Endpoints.
+    pub fn endpoints(&self) -> Value {
+        self.list(|located| match &located.object {
+            Object::Endpoint(endpoint) => {
+                let namespace = endpoint.metadata.namespace.as_deref().unwrap_or("default");
+                Some(self.endpoint(&format!("{namespace}/{}", endpoint.metadata.name)))
+            }
+            _ => None,
+        })
+    }
+
+    /// Sessions.
+    pub fn sessions(&self) -> Value {
+        let items: Vec<Value> = self
+            .applied
+            .sessions
+            .iter()
+            .map(|session| {
+                let counters = self.session_counters(session.session);
+                json!({
+                    "apiVersion": podwire_datapath::object::API_VERSION,
+                    "kind": "Session",
+                    "metadata": {"name": session.session.to_string()},
+                    "status": {
+                        "target": session.target.to_string(),
+                        "policies": session.mirrors,
+                        "state": if session.problem.is_none() { "Ready" } else { "Losing" },
+                        "problem": session.problem,
+                        "copies": copies(&counters),
+                    },
+                })
+            })
+            .collect();
+        json!({"items": items})
+    }
+
+    /// The node as a whole.
+    pub fn node(&self, configuration: &[String]) -> Value {
+        let reasons: Map<String, Value> = self
+            .counters
+            .reasons
+            .iter()
+            .map(|(reason, count)| (reason.as_str().to_owned(), json!(count)))
+            .collect();
+        let tables: Vec<Value> = self
+            .applied
+            .usage
+            .iter()
+            .map(|usage| json!({"table": usage.table.as_str(), "used": usage.used, "allowed": usage.allowed}))
+            .collect();
+        json!({
+            "generation": self.applied.generation,
+            "reasons": reasons,
+            "tables": tables,
+            "configurationErrors": configuration,
+        })
+    }
+
+    fn list(&self, status: impl Fn(&Located) -> Option<Value>) -> Value {
+        let items: Vec<Value> = self
+            .set
+            .iter()
+            .filter_map(|located| {
+                let status = status(located)?;
+                let mut item = located.manifest.clone();
+                let fields = item.as_object_mut()?;
+                if let (Some(namespace), Some(metadata)) = (
+                    &located.object.metadata().namespace,
+                    fields.get_mut("metadata").and_then(Value::as_object_mut),
+                ) {
+                    metadata.insert("namespace".into(), json!(namespace));
+                }
+                fields.insert("status".into(), status);
+                Some(item)
+            })
+            .collect();
+        json!({"items": items})
+    }
+
+    fn policy(&self, name: &str) -> Value {
+        let Some(state) = self.policies.get(name) else {
+            return Value::Null;
+        };
+        let session =
+            self.applied.sessions.iter().find(|session| Some(&session.target) == state.target.as_ref());
+        let counters = session.map(|session| self.session_counters(session.session)).unwrap_or_default();
+        let waiting: Vec<&EndpointState> = self
+            .applied
+            .endpoints
+            .iter()
+            .filter(|endpoint| state.endpoints.contains(&endpoint.name) && endpoint.problem.is_some())
+            .collect();
+        let problems: Vec<String> = waiting
+            .iter()
+            .filter_map(|endpoint| Some(format!("{}: {}", endpoint.name, endpoint.problem.as_ref()?)))
+            .collect();
+        json!({
+            "inForce": state.reason.is_none(),
+            "reason": state.reason,
+            "endpoints": state.endpoints,
+            "endpointCount": state.endpoints.len(),
+            "problems": problems,
+            "target": state.target.as_ref().map(ToString::to_string),
+            "session": session.map(|session| session.session),
+            "targetProblem": session.and_then(|session| session.problem.clone()),
+            "copies": copies(&counters),
+        })
+    }
+
+    fn endpoint(&self, name: &str) -> Value {
+        let state = self.applied.endpoints.iter().find(|endpoint| endpoint.name == name);
+        let by = |direction| {
+            let found =
+                self.counters.endpoints.iter().find(|(other, way, _)| other == name && *way == direction);
+            found.map(|(_, _, counters)| *counters).unwrap_or_default()
+        };
+        let (ingress, egress) = (by(Direction::Ingress), by(Direction::Egress));
+        let word = match state {
+            Some(EndpointState { ifindex: None, .. }) => "InterfaceMissing",
+            Some(EndpointState { problem: Some(_), .. }) => "Failed",
+            Some(state) if state.attached.contains(&true) => "InForce",
+            _ => "Idle",
+        };
+        json!({
+            "state": word,
+            "problem": state.and_then(|state| state.problem.clone()),
+            "ifindex": state.and_then(|state| state.ifindex),
+            "packets": {
+                "received": ingress.received_packets + egress.received_packets,
+                "passed": ingress.passed_packets + egress.passed_packets,
+                "dropped": ingress.dropped_packets + egress.dropped_packets,
+                "mirrored": ingress.mirrored_packets + egress.mirrored_packets,
+            },
+            "ingress": packets(&ingress),
+            "egress": packets(&egress),
+        })
+    }
+
+    fn session_counters(&self, session: u32) -> SessionCounters {
+        let found = self.counters.sessions.iter().find(|(number, ..)| *number == session);
+        found.map(|(_, _, counters)| *counters).unwrap_or_default()
+    }
+}
+
+fn copies(counters: &SessionCounters) -> Value {
+    let lost: Map<String, Value> = Reason::ALL
+        .iter()
+        .map(|reason| (*reason, counters.lost_packets[reason.index()]))
+        .filter(|(_, count)| *count > 0)
+        .map(|(reason, count)| (reason.as_str().to_owned(), json!(count)))
+        .collect();
+    json!({
+        "matched": counters.matched_packets,
+        "matchedBytes": counters.matched_bytes,
+        "sent": counters.sent_packets,
+        "sentBytes": counters.sent_bytes,
+        "truncated": counters.truncated_packets,
+        "queued": counters.queued_packets,
+        "lostTotal": counters.lost_packets.iter().sum::<u64>(),
+        "lost": lost,
+    })
+}
+
+fn packets(counters: &EndpointCounters) -> Value {
+    json!({
+        "received": {"packets": counters.received_packets, "bytes": counters.received_bytes},
+        "passed": {"packets": counters.passed_packets, "bytes": counters.passed_bytes},
+        "redirected": {"packets": counters.redirected_packets, "bytes": counters.redirected_bytes},
+        "dropped": {"packets": counters.dropped_packets, "bytes": counters.dropped_bytes},
+        "mirrored": {"packets": counters.mirrored_packets, "bytes": counters.mirrored_bytes},
+    })
+}

@@ -1,0 +1,291 @@
+//! The thread that owns the datapath. In: messages. Out: the datapath does what the objects say, and answers.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use podwire_datapath::object::{self, ObjectSet};
+use podwire_datapath::{Applied, Datapath, Desired, Hook};
+use serde_json::{Value, json};
+use tokio::sync::oneshot::Sender;
+
+use super::Options;
+use super::convert::{PolicyState, convert};
+use super::store::Store;
+use super::view::Known;
+
+/// What was missed is healed this often.
+const PERIOD: Duration = Duration::from_secs(5);
+/// Changes that come together are taken together.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// What the worker is told.
+#[derive(Debug)]
+pub enum Message {
+    /// Devices, routes or addresses changed.
+    Refresh,
+    /// Files changed.
+    Reload,
+    /// Objects to apply.
+    Apply { file: String, text: String, dry_run: bool, answer: Sender<Answer> },
+    /// Objects to delete: those of a text, or one by identity.
+    Delete { file: String, text: String, identity: Option<String>, answer: Sender<Answer> },
+    /// A view.
+    View { view: View, answer: Sender<Answer> },
+    /// The end.
+    Stop { remove: bool },
+}
+
+/// What can be seen.
+#[derive(Clone, Copy, Debug)]
+pub enum View {
+    /// Policies.
+    TrafficControls,
+    /// Endpoints.
+    Endpoints,
+    /// Sessions.
+    Sessions,
+    /// The node.
+    Node,
+}
+
+/// An answer, or what is wrong.
+pub type Answer = Result<Value, Trouble>;
+
+/// What is wrong, a line each.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The objects are refused; nothing has changed.
+    Refused(Vec<String>),
+    /// There is no such object.
+    NotFound(String),
+    /// It failed.
+    Failed(String),
+}
+
+/// The worker's state.
+pub struct Worker {
+    datapath: Datapath,
+    store: Store,
+    set: ObjectSet,
+    policies: BTreeMap<String, PolicyState>,
+    applied: Applied,
+    configuration_errors: Vec<String>,
+}
+
+impl Worker {
+    /// Opens the datapath and applies what the files say.
+    pub fn open(options: &Options) -> Result<Self> {
+        let hook = match options.hook {
+            super::Hook::Auto => Hook::Auto,
+            super::Hook::Tcx => Hook::Tcx,
+            super::Hook::Clsact => Hook::Clsact,
+        };
+        let store = Store::open(&options.config, &options.state)?;
+        let datapath = Datapath::open(podwire_datapath::Options {
+            bpffs: options.bpffs.clone(),
+            hook,
+            ..Default::default()
+        })?;
+        let mut worker = Self {
+            datapath,
+            store,
+            set: ObjectSet::default(),
+            policies: BTreeMap::new(),
+            applied: Applied::default(),
+            configuration_errors: Vec::new(),
+        };
+        // A mistake in the files must not take down what an earlier run left in force: nothing is applied then.
+        worker.reload();
+        Ok(worker)
+    }
+
+    /// Works until told to stop.
+    pub fn run(mut self, messages: &Receiver<Message>) -> Result<()> {
+        let mut due = Instant::now() + PERIOD;
+        loop {
+            match messages.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(Message::Stop { remove: true }) => return Ok(self.datapath.remove()?),
+                Ok(Message::Stop { remove: false }) | Err(RecvTimeoutError::Disconnected) => {
+                    self.datapath.close();
+                    return Ok(());
+                }
+                Ok(Message::Refresh) => due = due.min(Instant::now() + SETTLE),
+                Ok(Message::Reload) => {
+                    std::thread::sleep(SETTLE);
+                    self.reload();
+                }
+                Ok(message) => self.answer(message),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.heal();
+                    due = Instant::now() + PERIOD;
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, message: Message) {
+        // Who asked may be gone.
+        let _ = match message {
+            Message::Apply { file, text, dry_run, answer } => answer.send(self.apply(&file, &text, dry_run)),
+            Message::Delete { file, text, identity, answer } => {
+                answer.send(self.delete(&file, &text, identity))
+            }
+            Message::View { view, answer } => answer.send(self.view(view)),
+            Message::Refresh | Message::Reload | Message::Stop { .. } => Ok(()),
+        };
+    }
+
+    /// Reads the files again. What was in force stays when they are wrong.
+    fn reload(&mut self) {
+        let errors = match self.store.reload() {
+            Ok(store) => match self.install(store) {
+                Ok(()) => Vec::new(),
+                Err(Trouble::Refused(errors)) => errors,
+                Err(Trouble::NotFound(error) | Trouble::Failed(error)) => vec![error],
+            },
+            Err(errors) => errors,
+        };
+        if errors != self.configuration_errors {
+            for error in &errors {
+                tracing::error!("{error}");
+            }
+        }
+        self.configuration_errors = errors;
+    }
+
+    /// Finds what no event told of.
+    fn heal(&mut self) {
+        if !self.configuration_errors.is_empty() {
+            self.reload();
+        }
+        match self.datapath.refresh() {
+            Ok(applied) => self.take(applied),
+            Err(error) => tracing::error!(%error, "refreshing"),
+        }
+    }
+
+    /// Makes a store's objects so, all or nothing.
+    fn install(&mut self, store: Store) -> Result<(), Trouble> {
+        let set = store.set().map_err(Trouble::Refused)?;
+        let (desired, policies) = convert(&set);
+        self.put_in_force(&desired)?;
+        for (name, state) in &policies {
+            if let Some(reason) = &state.reason
+                && self.policies.get(name).and_then(|old| old.reason.as_ref()) != Some(reason)
+            {
+                tracing::warn!(policy = %name, %reason, "not in force");
+            }
+        }
+        (self.store, self.set, self.policies) = (store, set, policies);
+        Ok(())
+    }
+
+    fn put_in_force(&mut self, desired: &Desired) -> Result<(), Trouble> {
+        use podwire_datapath::ErrorKind::{Invalid, TableFull};
+        let applied = self.datapath.apply(desired).map_err(|error| match error.kind() {
+            Invalid | TableFull => Trouble::Refused(vec![error.to_string()]),
+            _ => Trouble::Failed(error.to_string()),
+        })?;
+        self.take(applied);
+        Ok(())
+    }
+
+    /// Remembers what is in force; changes are told.
+    fn take(&mut self, applied: Applied) {
+        for endpoint in &applied.endpoints {
+            let before = self.applied.endpoints.iter().find(|other| other.name == endpoint.name);
+            if before.is_none_or(|before| before != endpoint) {
+                let (name, interface) = (&endpoint.name, &endpoint.interface);
+                match &endpoint.problem {
+                    Some(problem) => tracing::warn!(endpoint = %name, %problem, "not in force"),
+                    None => {
+                        tracing::info!(endpoint = %name, %interface, attached = ?endpoint.attached, "in force")
+                    }
+                }
+            }
+        }
+        for session in &applied.sessions {
+            let before = self.applied.sessions.iter().find(|other| other.target == session.target);
+            if before.is_none_or(|before| before.problem != session.problem) {
+                match &session.problem {
+                    Some(problem) => tracing::warn!(target = %session.target, %problem, "copies are lost"),
+                    None => tracing::info!(target = %session.target, "session ready"),
+                }
+            }
+        }
+        self.applied = applied;
+    }
+
+    fn apply(&mut self, file: &str, text: &str, dry_run: bool) -> Answer {
+        let objects = object::parse(file, text)
+            .map_err(|errors| Trouble::Refused(errors.iter().map(ToString::to_string).collect()))?;
+        let mut store = self.store.clone();
+        let done: Vec<(String, &str)> = objects
+            .into_iter()
+            .map(|located| {
+                let name = printed(&located);
+                (name, store.keep(located))
+            })
+            .collect();
+        let policies = if dry_run {
+            convert(&store.set().map_err(Trouble::Refused)?).1
+        } else {
+            self.install(store)?;
+            self.save()?;
+            self.policies.clone()
+        };
+        let results: Vec<Value> = done
+            .iter()
+            .map(|(object, result)| {
+                let policy = object.strip_prefix("trafficcontrol/").and_then(|name| policies.get(name));
+                json!({"object": object, "result": result, "note": policy.and_then(|state| state.reason.clone())})
+            })
+            .collect();
+        Ok(json!({"results": results}))
+    }
+
+    fn delete(&mut self, file: &str, text: &str, identity: Option<String>) -> Answer {
+        let names: Vec<(String, String)> = match identity {
+            Some(identity) => vec![(identity.clone(), identity)],
+            None => object::parse(file, text)
+                .map_err(|errors| Trouble::Refused(errors.iter().map(ToString::to_string).collect()))?
+                .iter()
+                .map(|located| (located.identity(), printed(located)))
+                .collect(),
+        };
+        let mut store = self.store.clone();
+        for (identity, _) in &names {
+            store.forget(identity).map_err(Trouble::NotFound)?;
+        }
+        self.install(store)?;
+        self.save()?;
+        let results: Vec<Value> =
+            names.iter().map(|(_, object)| json!({"object": object, "result": "deleted"})).collect();
+        Ok(json!({"results": results}))
+    }
+
+    fn save(&self) -> Result<(), Trouble> {
+        self.store
+            .save()
+            .map_err(|error| Trouble::Failed(format!("{error:#}; it is in force until the agent ends")))
+    }
+
+    fn view(&self, view: View) -> Answer {
+        let counters = self.datapath.counters().map_err(|error| Trouble::Failed(error.to_string()))?;
+        let known =
+            Known { set: &self.set, policies: &self.policies, applied: &self.applied, counters: &counters };
+        Ok(match view {
+            View::TrafficControls => known.traffic_controls(),
+            View::Endpoints => known.endpoints(),
+            View::Sessions => known.sessions(),
+            View::Node => known.node(&self.configuration_errors),
+        })
+    }
+}
+
+/// `trafficcontrol/mirror-web`, as `kubectl` names objects.
+fn printed(located: &object::Located) -> String {
+    format!("{}/{}", located.object.kind().to_lowercase(), located.object.metadata().name)
+}

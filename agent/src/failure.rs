@@ -1,0 +1,56 @@
+//! Failures and their exit codes.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// It ran, and failed.
+    Run(String),
+    /// The objects are refused; a line each.
+    Refused(Vec<String>),
+    /// The agent cannot be reached.
+    Unreachable(String),
+    /// Standard output is closed: nobody reads on, and nothing is wrong.
+    Closed,
+}
+
+impl Failure {
+    /// Says it on standard error, a line each, and returns the exit code.
+    pub fn report(self) -> ExitCode {
+        let (lines, code) = match self {
+            Self::Run(line) => (vec![line], 1),
+            Self::Refused(lines) => (lines, 3),
+            Self::Unreachable(line) => (vec![line], 4),
+            Self::Closed => return ExitCode::SUCCESS,
+        };
+        let mut stderr = anstream::stderr().lock();
+        for line in lines {
+            let _ = writeln!(stderr, "error: {line}");
+        }
+        ExitCode::from(code)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Run(format!("{error:#}"))
+    }
+}
+
+impl From<podwire_datapath::Error> for Failure {
+    fn from(error: podwire_datapath::Error) -> Self {
+        Self::Run(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            Self::Closed
+        } else {
+            Self::Run(error.to_string())
+        }
+    }
+}
