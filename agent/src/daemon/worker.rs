@@ -201,7 +201,7 @@ impl Worker {
                 match &endpoint.problem {
                     Some(problem) => tracing::warn!(endpoint = %name, %problem, "not in force"),
                     None => {
-                        tracing::info!(endpoint = %name, %interface, attached = ?endpoint.attached, "in force")
+                        tracing::info!(endpoint = %name, %interface, attached = ?endpoint.attached, "in force");
                     }
                 }
             }

@@ -94,7 +94,7 @@ impl Agent {
 }
 
 /// The binary under test: `PODWIRE_BIN`, else the one next to the test executable.
-fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("PODWIRE_BIN") {
         return PathBuf::from(path);
     }

@@ -10,7 +10,7 @@ mod process;
 mod stream;
 mod topology;
 
-pub use agent::Agent;
+pub use agent::{Agent, binary};
 pub use bpffs::Scratch;
 pub use capture::Capture;
 pub use netns::NetNs;

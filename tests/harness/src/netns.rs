@@ -1,6 +1,7 @@
 //! A network namespace with a name that `ip netns` knows.
 
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -75,10 +76,11 @@ impl NetNs {
         run_ok(&all)
     }
 
-    /// A command inside, not started yet.
+    /// A command inside, not started yet. It gets a process group of its own, so that Ctrl-C reaches the one who
+    /// cleans up, and nobody before.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
-        command.arg(self.entry()).arg(program).stdin(Stdio::null());
+        command.arg(self.entry()).arg(program).stdin(Stdio::null()).process_group(0);
         command
     }
 

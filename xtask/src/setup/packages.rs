@@ -70,9 +70,7 @@ const OPTIONAL: &[(&str, &str)] = &[("bpftool", "shows BPF programs left behind"
 pub fn wanted(group: Group) -> Vec<Package> {
     let lists: &[&[(&str, &str)]] = match group {
         Group::Build => &[COMPILER],
-        Group::Demo => {
-            &[COMPILER, TRAFFIC, &[("python3", "the demo's HTTP server"), ("curl", "the demo's client")]]
-        }
+        Group::Demo => &[COMPILER, TRAFFIC, &[("tcpdump", "captures what the demo's collector receives")]],
         Group::Test => &[COMPILER, TRAFFIC, TESTS],
         Group::Lint | Group::Fuzz => &[COMPILER, &[("g++", "compiles libFuzzer for the fuzz targets")]],
     };
