@@ -6,7 +6,7 @@
 //! | `to_pod` | tcx egress of the same interface | what the pod will receive | on to the next program; copies |
 //! | `mirror` | tcx egress of the private mirror device | a copy | the copy, dressed, to its target |
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
-#![allow(missing_docs, reason = "aya's macro makes a second function of each program, without its documentation")]
+#![allow(missing_docs, reason = "aya makes a second function of each program, undocumented")]
 
 mod handover;
 mod maps;

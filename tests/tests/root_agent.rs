@@ -1,4 +1,5 @@
 //! The daemon and the command line, as an operator uses them.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::time::{Duration, Instant};

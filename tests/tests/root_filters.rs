@@ -1,4 +1,5 @@
 //! Which frames a rule takes: made with scapy in a pod, found again with tshark at the collector.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use anyhow::Result;
 use podwire_datapath::compile::{AddressSet, Rule, TcpFlags};
@@ -174,7 +175,7 @@ fn root_rules_take_what_they_say_and_nothing_else() -> Result<()> {
                 target: Target::Tunnel { remote, tunnel: Tunnel::Vxlan { vni: 1, port: PORT } },
             }],
         })?;
-        let capture = Capture::start(&scene.collector, "vxlan1", scratch.path(), "", 0)?;
+        let capture = Capture::start(&scene.collector, "eth0", scratch.path(), "udp port 1111", 0)?;
         pod.netns.run_ok(&["/usr/bin/python3", &script])?;
         let file = capture.stop();
         let bytes = std::fs::read(&file)?;

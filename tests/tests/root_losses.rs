@@ -1,5 +1,6 @@
 //! Targets that vanish, go down or have no route while traffic flows: the original loses nothing, and every
 //! lost copy is in the books.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
 //! Mirrors on real packets: how many copies there are, what is in them, and what the original feels.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
