@@ -41,6 +41,12 @@ impl Client {
     fn send(&self, method: Method, path: &str, body: String) -> Result<Value, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (status, bytes) = runtime.block_on(self.exchange(method, path, body))?;
+        if status == 413 {
+            let limit = podwire_datapath::object::MAX_TEXT;
+            return Err(Failure::Refused(vec![format!(
+                "the objects are too long; allowed: {limit} bytes in one file"
+            )]));
+        }
         let answer: Value = serde_json::from_slice(&bytes)
             .map_err(|error| Failure::Run(format!("the agent's answer cannot be read: {error}")))?;
         if status < 400 {

@@ -92,11 +92,12 @@ fn print(items: &Value, kind: Kind, format: Format, single: bool) -> Result<(), 
             ],
         ),
         Kind::Endpoints => (
-            &["NAMESPACE", "NAME", "INTERFACE", "STATE", "RECEIVED", "PASSED", "DROPPED", "MIRRORED"],
+            &["NAMESPACE", "NAME", "INTERFACE", "IPS", "STATE", "RECEIVED", "PASSED", "DROPPED", "MIRRORED"],
             &[
                 "/metadata/namespace",
                 "/metadata/name",
                 "/spec/interface",
+                "/spec/ips",
                 "/status/state",
                 "/status/packets/received",
                 "/status/packets/passed",

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use notify::{RecursiveMode, Watcher};
@@ -28,6 +29,20 @@ pub fn manifest_files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// What tells one state of the files from another without reading them: name, size and time of change.
+pub type Stamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
+
+/// The files' state now. What cannot be looked at is left out, and seen as a change when it comes back.
+pub fn stamp(paths: &[PathBuf]) -> Stamp {
+    let files = paths.iter().filter_map(|path| manifest_files(path).ok()).flatten();
+    files
+        .filter_map(|file| {
+            let metadata = std::fs::metadata(&file).ok()?;
+            Some((file, metadata.len(), metadata.modified().ok()))
+        })
+        .collect()
+}
+
 /// Tells of changes for as long as it lives. Without inotify the period finds them.
 pub fn watch(paths: &[PathBuf], sender: mpsc::Sender<Message>) -> Option<notify::RecommendedWatcher> {
     let told = move |event: notify::Result<notify::Event>| {
@@ -40,7 +55,11 @@ pub fn watch(paths: &[PathBuf], sender: mpsc::Sender<Message>) -> Option<notify:
         .ok()?;
     for path in paths {
         // A file that is replaced by renaming is seen in its folder only.
-        let folder = if path.is_dir() { path } else { path.parent().filter(|parent| parent.is_dir())? };
+        let folder = match path.parent() {
+            _ if path.is_dir() => path,
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
         if let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive) {
             tracing::warn!(path = %folder.display(), %error, "this folder is looked at by the period only");
         }

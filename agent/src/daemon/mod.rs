@@ -94,6 +94,7 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
         return Err(Failure::Run(why));
     }
     let _lock = lock_state(&options.state)?;
+    server::refuse_taken(socket)?;
     let (sender, messages) = mpsc::channel();
     let _watch = files::watch(&options.config, sender.clone());
     watch_devices(sender.clone())?;
@@ -106,7 +107,6 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
     let served = serve(socket, &sender);
     let _ = sender.send(Message::Stop { remove: options.remove_on_exit });
     let stopped = worker.join().map_err(|_| Failure::Run("the datapath's thread panicked".into()))?;
-    let _ = std::fs::remove_file(socket);
     served?;
     Ok(stopped?)
 }
@@ -116,7 +116,10 @@ fn serve(socket: &Path, sender: &mpsc::Sender<Message>) -> Result<()> {
     runtime.block_on(async {
         let listener = server::listen(socket)?;
         tracing::info!(socket = %socket.display(), "serving");
-        server::run(listener, sender.clone()).await
+        let served = server::run(listener, sender.clone()).await;
+        // Only here: a socket that could not be taken is another agent's.
+        let _ = std::fs::remove_file(socket);
+        served
     })
 }
 

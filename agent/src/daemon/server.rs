@@ -24,9 +24,7 @@ type Worker = State<mpsc::Sender<Message>>;
 pub fn listen(socket: &Path) -> Result<UnixListener> {
     let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-    if UnixStream::connect(socket).is_ok() {
-        bail!("another agent serves {}; give each agent its own --socket", socket.display());
-    }
+    refuse_taken(socket)?;
     // Bound under another name and renamed, so that it is never there with wider rights.
     let draft = folder.join(format!(".podwire.{}.sock", std::process::id()));
     let _ = std::fs::remove_file(&draft);
@@ -34,6 +32,14 @@ pub fn listen(socket: &Path) -> Result<UnixListener> {
     std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o600))?;
     std::fs::rename(&draft, socket).with_context(|| format!("creating {}", socket.display()))?;
     Ok(listener)
+}
+
+/// Fails when somebody listens on the socket: asked before the datapath is touched as well.
+pub fn refuse_taken(socket: &Path) -> Result<()> {
+    if UnixStream::connect(socket).is_ok() {
+        bail!("another agent serves {}; give each agent its own --socket", socket.display());
+    }
+    Ok(())
 }
 
 /// Serves until SIGINT or SIGTERM.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use podwire_datapath::object::{self, Located, ObjectSet};
 use serde_json::json;
 
-use super::files::manifest_files;
+use super::files::{Stamp, manifest_files, stamp};
 
 /// Name of the kept objects' file.
 const KEPT: &str = "objects.json";
@@ -20,6 +20,7 @@ pub struct Store {
     config: Vec<PathBuf>,
     state: PathBuf,
     files: Vec<Located>,
+    stamp: Stamp,
     kept: BTreeMap<String, Located>,
 }
 
@@ -33,7 +34,13 @@ impl Store {
             Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
         };
         let kept = kept.into_iter().map(|located| (located.identity(), located)).collect();
-        Ok(Self { config: config.to_owned(), state: state.to_owned(), files: Vec::new(), kept })
+        Ok(Self {
+            config: config.to_owned(),
+            state: state.to_owned(),
+            files: Vec::new(),
+            stamp: Stamp::new(),
+            kept,
+        })
     }
 
     /// The store with the files as they are now.
@@ -41,6 +48,8 @@ impl Store {
     /// # Errors
     /// Every mistake of every file, a line each; nothing of the new state is usable then.
     pub fn reload(&self) -> Result<Self, Vec<String>> {
+        // Taken first: a change while reading is seen as one later.
+        let stamp = stamp(&self.config);
         let mut files = Vec::new();
         let mut errors = Vec::new();
         for path in &self.config {
@@ -61,7 +70,12 @@ impl Store {
                 }
             }
         }
-        if errors.is_empty() { Ok(Self { files, ..self.clone() }) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { files, stamp, ..self.clone() }) } else { Err(errors) }
+    }
+
+    /// Whether the files are others than those that were read.
+    pub fn stale(&self) -> bool {
+        stamp(&self.config) != self.stamp
     }
 
     /// All objects as one set.

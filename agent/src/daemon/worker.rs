@@ -104,7 +104,17 @@ impl Worker {
     /// Works until told to stop.
     pub fn run(mut self, messages: &Receiver<Message>) -> Result<()> {
         let mut due = Instant::now() + PERIOD;
+        let mut changed = false;
         loop {
+            // Looked at before each message, so that many questions cannot put it off.
+            if due <= Instant::now() {
+                if std::mem::take(&mut changed) || self.store.stale() || !self.configuration_errors.is_empty()
+                {
+                    self.reload();
+                }
+                self.heal();
+                due = Instant::now() + PERIOD;
+            }
             match messages.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Ok(Message::Stop { remove: true }) => return Ok(self.datapath.remove()?),
                 Ok(Message::Stop { remove: false }) | Err(RecvTimeoutError::Disconnected) => {
@@ -113,14 +123,11 @@ impl Worker {
                 }
                 Ok(Message::Refresh) => due = due.min(Instant::now() + SETTLE),
                 Ok(Message::Reload) => {
-                    std::thread::sleep(SETTLE);
-                    self.reload();
+                    changed = true;
+                    due = due.min(Instant::now() + SETTLE);
                 }
                 Ok(message) => self.answer(message),
-                Err(RecvTimeoutError::Timeout) => {
-                    self.heal();
-                    due = Instant::now() + PERIOD;
-                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
@@ -157,9 +164,6 @@ impl Worker {
 
     /// Finds what no event told of.
     fn heal(&mut self) {
-        if !self.configuration_errors.is_empty() {
-            self.reload();
-        }
         match self.datapath.refresh() {
             Ok(applied) => self.take(applied),
             Err(error) => tracing::error!(%error, "refreshing"),
