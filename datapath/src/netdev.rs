@@ -117,15 +117,15 @@ impl Netdev {
             .and_then(|answer| read_route(&answer, remote))
     }
 
-    /// Has the kernel look for a neighbour, or confirm the one it knows, by its own state machine.
+    /// Has the kernel look for a neighbour that it does not know. A known one is left alone: replacing it, even
+    /// with "use", would forget its address, and a permanent one for good.
     pub(crate) fn probe_neighbour(&self, ifindex: u32, address: IpAddr) {
         let request = self
             .handle
             .neighbours()
             .add(ifindex, address)
             .state(NeighbourState::None)
-            .flags(NeighbourFlags::Use)
-            .replace();
+            .flags(NeighbourFlags::Use);
         // A device without neighbours (point to point) refuses, and needs none.
         if let Err(error) = self.runtime.block_on(request.execute()) {
             tracing::debug!(%address, %error, "the kernel does not look for this neighbour");
