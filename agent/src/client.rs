@@ -52,7 +52,7 @@ impl Client {
         if status < 400 {
             return Ok(answer);
         }
-        let lines: Vec<String> = answer["errors"]
+        let lines: Vec<String> = answer["details"]
             .as_array()
             .into_iter()
             .flatten()

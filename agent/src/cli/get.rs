@@ -13,27 +13,40 @@ use crate::failure::Failure;
 /// Time between two looks of `--watch`.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// Which objects are looked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Their kind.
+    pub kind: Kind,
+    /// Only the one of this name.
+    pub name: Option<String>,
+    /// Only those of this namespace.
+    pub namespace: Option<String>,
+}
+
 /// Shows objects.
-pub fn get(
-    client: &Client,
-    kind: Kind,
-    name: Option<&str>,
-    format: Format,
-    watch: bool,
-) -> Result<(), Failure> {
+pub fn get(client: &Client, wanted: &Wanted, format: Format, watch: bool) -> Result<(), Failure> {
+    let (kind, single) = (wanted.kind, wanted.name.is_some());
     if !watch {
-        return print(&fetch(client, kind, name)?, kind, format, name.is_some());
+        return print(&fetch(client, wanted)?, kind, format, single);
     }
-    let terminal = std::io::stdout().is_terminal() && format == Format::Table;
+    let terminal = std::io::stdout().is_terminal() && matches!(format, Format::Table | Format::Wide);
     let mut shown = Value::Null;
     loop {
-        let items = fetch(client, kind, name)?;
-        if items != shown {
+        let items = fetch(client, wanted)?;
+        if items != shown && format == Format::Json {
+            // A document a line, so that a reader knows where each ends.
+            writeln!(anstream::stdout().lock(), "{}", document(&items, single))?;
+            shown = items;
+        } else if items != shown {
             if terminal {
                 // Clears the screen and goes to its top.
                 write!(anstream::stdout().lock(), "\x1b[H\x1b[2J")?;
             }
-            print(&items, kind, format, name.is_some())?;
+            if format == Format::Yaml {
+                writeln!(anstream::stdout().lock(), "---")?;
+            }
+            print(&items, kind, format, single)?;
             anstream::stdout().lock().flush()?;
             shown = items;
         }
@@ -42,12 +55,12 @@ pub fn get(
 }
 
 /// Shows one object, everything of it.
-pub fn describe(client: &Client, kind: Kind, name: &str) -> Result<(), Failure> {
-    let items = fetch(client, kind, Some(name))?;
-    print_value(&items[0], Format::Yaml)
+pub fn describe(client: &Client, wanted: &Wanted) -> Result<(), Failure> {
+    print(&fetch(client, wanted)?, wanted.kind, Format::Yaml, true)
 }
 
-fn fetch(client: &Client, kind: Kind, name: Option<&str>) -> Result<Value, Failure> {
+fn fetch(client: &Client, wanted: &Wanted) -> Result<Value, Failure> {
+    let Wanted { kind, name, namespace } = wanted;
     let path = match kind {
         Kind::TrafficControls => "trafficcontrols",
         Kind::Endpoints => "endpoints",
@@ -58,7 +71,8 @@ fn fetch(client: &Client, kind: Kind, name: Option<&str>) -> Result<Value, Failu
         .as_array()
         .into_iter()
         .flatten()
-        .filter(|item| name.is_none_or(|name| item["metadata"]["name"] == name))
+        .filter(|item| name.as_ref().is_none_or(|name| item["metadata"]["name"] == **name))
+        .filter(|item| namespace.as_ref().is_none_or(|name| namespace_of(item) == name))
         .cloned()
         .collect();
     match name {
@@ -67,16 +81,65 @@ fn fetch(client: &Client, kind: Kind, name: Option<&str>) -> Result<Value, Failu
     }
 }
 
-fn print(items: &Value, kind: Kind, format: Format, single: bool) -> Result<(), Failure> {
-    let list: Vec<Value> = items.as_array().cloned().unwrap_or_default();
-    if format != Format::Table {
-        let value = match list.as_slice() {
-            [only] if single => only.clone(),
-            _ => json!({"apiVersion": "v1", "kind": "List", "items": list}),
-        };
-        return print_value(&value, format);
+/// Objects stand in `default` when they name no namespace.
+fn namespace_of(item: &Value) -> &str {
+    item["metadata"]["namespace"].as_str().unwrap_or("default")
+}
+
+/// One object alone when one was asked for by name, else a list.
+fn document(items: &Value, single: bool) -> Value {
+    match items.as_array().map(Vec::as_slice) {
+        Some([only]) if single => only.clone(),
+        _ => json!({"apiVersion": "v1", "kind": "List", "items": items}),
     }
-    let (header, fields): (&[&str], &[&str]) = match kind {
+}
+
+fn print(items: &Value, kind: Kind, format: Format, single: bool) -> Result<(), Failure> {
+    if matches!(format, Format::Json | Format::Yaml) {
+        return print_value(&document(items, single), format);
+    }
+    let list: Vec<Value> = items.as_array().cloned().unwrap_or_default();
+    let (header, fields) = columns(kind);
+    let (mut header, mut fields) = (header.to_vec(), fields.to_vec());
+    if format == Format::Wide {
+        for (title, field) in wide(kind) {
+            header.push(title);
+            fields.push(field);
+        }
+    }
+    if list.is_empty() {
+        let _ = writeln!(anstream::stderr(), "No resources found.");
+        return Ok(());
+    }
+    let cell = |item: &Value, field: &str| match field {
+        "/metadata/namespace" => namespace_of(item).to_owned(),
+        _ => text(item, field),
+    };
+    let rows = list.iter().map(|item| fields.iter().map(|field| cell(item, field)).collect()).collect();
+    Ok(write!(anstream::stdout().lock(), "{}", table(&header, rows))?)
+}
+
+/// What `-o wide` shows besides: why something is not in force, and bytes.
+fn wide(kind: Kind) -> &'static [(&'static str, &'static str)] {
+    match kind {
+        Kind::TrafficControls => &[
+            ("MATCHED-BYTES", "/status/copies/matchedBytes"),
+            ("SENT-BYTES", "/status/copies/sentBytes"),
+            ("SESSION", "/status/session"),
+            ("REASON", "/status/reason"),
+        ],
+        Kind::Endpoints => &[("IFINDEX", "/status/ifindex"), ("PROBLEM", "/status/problem")],
+        Kind::Sessions => &[
+            ("MATCHED-BYTES", "/status/copies/matchedBytes"),
+            ("SENT-BYTES", "/status/copies/sentBytes"),
+            ("PROBLEM", "/status/problem"),
+        ],
+    }
+}
+
+/// Titles and fields of a table.
+fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
+    match kind {
         Kind::TrafficControls => (
             &["NAME", "DIRECTION", "ACTION", "TARGET", "IN-FORCE", "ENDPOINTS", "MATCHED", "SENT", "LOST"],
             &[
@@ -119,11 +182,5 @@ fn print(items: &Value, kind: Kind, format: Format, single: bool) -> Result<(), 
                 "/status/copies/lostTotal",
             ],
         ),
-    };
-    if list.is_empty() {
-        let _ = writeln!(anstream::stderr(), "No resources found.");
-        return Ok(());
     }
-    let rows = list.iter().map(|item| fields.iter().map(|field| text(item, field)).collect()).collect();
-    Ok(write!(anstream::stdout().lock(), "{}", table(header, rows))?)
 }

@@ -10,13 +10,18 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+pub use check::features;
+
 use crate::client::Client;
 use crate::daemon;
 use crate::failure::Failure;
 
 /// The pod datapath of a Linux node: mirror chosen pod traffic to a device or a tunnel.
 #[derive(Debug, Parser)]
-#[command(name = "podwire", version, propagate_version = true)]
+#[command(name = "podwire", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(
+    after_help = "Examples:\n  podwire check\n  podwire agent --config /etc/podwire --node node-1 --uplink eth0\n  podwire get tc --watch"
+)]
 pub struct Arguments {
     /// Socket of the agent.
     #[arg(long, global = true, env = "PODWIRE_SOCKET", default_value = "/run/podwire/podwire.sock")]
@@ -78,7 +83,10 @@ enum Command {
         kind: Kind,
         /// Only the object of this name.
         name: Option<String>,
-        /// table, json or yaml.
+        /// Only objects of this namespace.
+        #[arg(short, long)]
+        namespace: Option<String>,
+        /// table, wide, json or yaml.
         #[arg(short, long, value_enum, default_value_t = Format::Table)]
         output: Format,
         /// Go on, and show every change.
@@ -92,6 +100,9 @@ enum Command {
         kind: Kind,
         /// Its name.
         name: String,
+        /// Its namespace.
+        #[arg(short, long)]
+        namespace: Option<String>,
     },
     /// Show what this kernel offers, what is missing, and what that costs.
     #[command(after_help = "Examples:\n  podwire check\n  podwire check -o json")]
@@ -113,6 +124,7 @@ enum Command {
         folder: PathBuf,
     },
     /// Print the version.
+    #[command(after_help = "Examples:\n  podwire version\n  podwire version -o json")]
     Version(VersionArguments),
 }
 
@@ -142,6 +154,8 @@ pub enum Kind {
 pub enum Format {
     /// For eyes.
     Table,
+    /// For eyes, with more columns.
+    Wide,
     /// For scripts.
     Json,
     /// For scripts and eyes.
@@ -162,10 +176,12 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             let named = kind.zip(name);
             objects::delete(&Client::new(socket), &filename, named, &namespace)
         }
-        Command::Get { kind, name, output, watch } => {
-            get::get(&Client::new(socket), kind, name.as_deref(), output, watch)
+        Command::Get { kind, name, namespace, output, watch } => {
+            get::get(&Client::new(socket), &get::Wanted { kind, name, namespace }, output, watch)
         }
-        Command::Describe { kind, name } => get::describe(&Client::new(socket), kind, &name),
+        Command::Describe { kind, name, namespace } => {
+            get::describe(&Client::new(socket), &get::Wanted { kind, name: Some(name), namespace })
+        }
         Command::Check { output } => check::check(output),
         Command::Completion { shell } => {
             let mut script = Vec::new();
@@ -179,7 +195,9 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Version(VersionArguments { output }) => {
             let version = serde_json::json!({"version": env!("CARGO_PKG_VERSION"), "abi": podwire_datapath::core::abi::ABI_VERSION});
             match output {
-                Format::Table => Ok(writeln!(anstream::stdout(), "podwire {}", env!("CARGO_PKG_VERSION"))?),
+                Format::Table | Format::Wide => {
+                    Ok(writeln!(anstream::stdout(), "podwire {}", env!("CARGO_PKG_VERSION"))?)
+                }
                 _ => output::print_value(&version, output),
             }
         }

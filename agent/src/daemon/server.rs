@@ -51,6 +51,7 @@ pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>) -> Resul
         .route("/v1/endpoints", view(View::Endpoints))
         .route("/v1/sessions", view(View::Sessions))
         .route("/v1/status", view(View::Node))
+        .route("/v1/check", get(check))
         .route("/v1/apply", post(apply))
         .route("/v1/delete", post(delete))
         .layer(DefaultBodyLimit::max(podwire_datapath::object::MAX_TEXT))
@@ -63,6 +64,11 @@ pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>) -> Resul
         }
     };
     axum::serve(listener, router).with_graceful_shutdown(end).await.context("serving")
+}
+
+/// What this kernel offers, as `podwire check -o json` prints it.
+async fn check() -> Json<serde_json::Value> {
+    Json(crate::cli::features())
 }
 
 async fn apply(
@@ -118,12 +124,13 @@ async fn answer(
     respond(wait.await.unwrap_or_else(|_| Err(Trouble::Failed("the agent is ending".into()))))
 }
 
+/// `{error, kind, details}`: the first line, what kind of trouble, and every line.
 fn respond(answer: Answer) -> Response {
-    let (status, lines) = match answer {
+    let (status, kind, lines) = match answer {
         Ok(value) => return Json(value).into_response(),
-        Err(Trouble::Refused(lines)) => (StatusCode::UNPROCESSABLE_ENTITY, lines),
-        Err(Trouble::NotFound(line)) => (StatusCode::NOT_FOUND, vec![line]),
-        Err(Trouble::Failed(line)) => (StatusCode::INTERNAL_SERVER_ERROR, vec![line]),
+        Err(Trouble::Refused(lines)) => (StatusCode::UNPROCESSABLE_ENTITY, "Refused", lines),
+        Err(Trouble::NotFound(line)) => (StatusCode::NOT_FOUND, "NotFound", vec![line]),
+        Err(Trouble::Failed(line)) => (StatusCode::INTERNAL_SERVER_ERROR, "Failed", vec![line]),
     };
-    (status, Json(json!({"errors": lines}))).into_response()
+    (status, Json(json!({"error": lines.first(), "kind": kind, "details": lines}))).into_response()
 }

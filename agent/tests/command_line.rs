@@ -1,0 +1,283 @@
+//! The command line without an agent, and against one that answers from a script: what is printed, and how it ends.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::thread::JoinHandle;
+
+fn podwire(socket: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_podwire"))
+        .env_remove("PODWIRE_SOCKET")
+        .args(["--socket".as_ref(), socket.as_os_str()])
+        .args(words)
+        .output()
+        .expect("podwire starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Answers one request with `status` and `body`; returns the request line and its body.
+fn agent(socket: &Path, status: &str, body: &str) -> JoinHandle<(String, String)> {
+    let listener = UnixListener::bind(socket).expect("the socket binds");
+    let answer = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a client comes");
+        let mut reader = BufReader::new(stream);
+        let (mut first, mut line, mut length) = (String::new(), String::new(), 0);
+        reader.read_line(&mut first).expect("a request line");
+        while reader.read_line(&mut line).expect("a header") > 2 {
+            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().expect("a length");
+            }
+            line.clear();
+        }
+        let mut request = vec![0; length];
+        reader.read_exact(&mut request).expect("the body");
+        reader.get_mut().write_all(answer.as_bytes()).expect("the client reads");
+        (first, String::from_utf8_lossy(&request).into_owned())
+    })
+}
+
+const ENDPOINTS: &str = r#"{"items": [
+  {"metadata": {"namespace": "shop", "name": "web-0"}, "spec": {"interface": "veth0", "ips": ["10.10.1.5", "fd00::5"]},
+   "status": {"state": "InForce", "packets": {"received": 7, "passed": 6, "dropped": 1, "mirrored": 3}}},
+  {"metadata": {"name": "web-0"}, "spec": {"interface": "veth1"}, "status": {"state": "Idle", "ifindex": 4}}]}"#;
+
+#[test]
+fn an_agent_that_is_not_there_is_code_4_and_one_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("none.sock");
+    let file = folder.path().join("a.yaml");
+    std::fs::write(&file, "kind: Node\n").expect("a file");
+    let file = file.to_string_lossy();
+    for words in
+        [&["get", "tc"][..], &["apply", "-f", &file], &["delete", "tc", "x"], &["describe", "ep", "x"]]
+    {
+        let output = podwire(&socket, words);
+        assert_eq!(output.status.code(), Some(4), "{words:?}");
+        let said = stderr(&output);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(
+            said.starts_with("error: ") && said.contains("none.sock") && said.contains("podwire agent"),
+            "{said}"
+        );
+        assert_eq!(stdout(&output), "");
+    }
+}
+
+#[test]
+fn wrong_use_is_code_2_and_names_what_is_allowed() {
+    let socket = Path::new("/nonexistent/podwire.sock");
+    for (words, said) in [
+        (&["get", "pods"][..], "trafficcontrols"),
+        (&["get", "tc", "-o", "xml"], "yaml"),
+        (&["apply"], "--filename"),
+        (&["delete", "tc"], "<NAME>"),
+        (&["agent", "--node", "n", "--uplink", "u"], "--config"),
+        (&["agent", "--config", "c", "--node", "n", "--uplink", "u", "--hook", "xdp"], "clsact"),
+        (&["completion", "tcsh"], "bash"),
+    ] {
+        let output = podwire(socket, words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(stderr(&output).contains(said), "{words:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    for command in
+        ["agent", "cleanup", "apply", "delete", "get", "describe", "check", "completion", "man", "version"]
+    {
+        let output = podwire(Path::new("/nonexistent"), &[command, "--help"]);
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        assert!(stdout(&output).contains(&format!("Examples:\n  podwire {command}")), "{}", stdout(&output));
+    }
+}
+
+#[test]
+fn refused_objects_are_code_3_and_a_line_each() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (socket, file) = (folder.path().join("s"), folder.path().join("a b.yaml"));
+    std::fs::write(&file, "kind: Nothing\n").expect("a file");
+    let served = agent(
+        &socket,
+        "422 Unprocessable Entity",
+        r#"{"error": "first", "kind": "Refused", "details": ["first", "second"]}"#,
+    );
+    let output = podwire(&socket, &["apply", "--dry-run", "-f", &file.to_string_lossy()]);
+    let (request, body) = served.join().expect("served");
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(stderr(&output), "error: first\nerror: second\n");
+    assert!(
+        request.starts_with("POST /v1/apply?file=") && request.contains("a%20b.yaml&dryRun=true "),
+        "{request}"
+    );
+    assert_eq!(body, "kind: Nothing\n");
+}
+
+#[test]
+fn objects_too_long_are_refused_with_the_limit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (socket, file) = (folder.path().join("s"), folder.path().join("a.yaml"));
+    std::fs::write(&file, "#\n").expect("a file");
+    let served = agent(&socket, "413 Payload Too Large", "length limit exceeded");
+    let output = podwire(&socket, &["apply", "-f", &file.to_string_lossy()]);
+    served.join().expect("served");
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("allowed: 1048576 bytes"), "{}", stderr(&output));
+}
+
+#[test]
+fn apply_says_what_became_of_each_object() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (socket, file) = (folder.path().join("s"), folder.path().join("a.yaml"));
+    std::fs::write(&file, "#\n").expect("a file");
+    let served = agent(
+        &socket,
+        "200 OK",
+        r#"{"results": [{"object": "trafficcontrol/a", "result": "created", "note": "no such device"},
+                        {"object": "endpoint/b", "result": "unchanged", "note": null}]}"#,
+    );
+    let output = podwire(&socket, &["apply", "-f", &file.to_string_lossy()]);
+    served.join().expect("served");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stdout(&output), "trafficcontrol/a created\nendpoint/b unchanged\n");
+    assert_eq!(stderr(&output), "warning: trafficcontrol/a: not in force: no such device\n");
+}
+
+#[test]
+fn tables_have_their_columns() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("s");
+    let served = agent(&socket, "200 OK", ENDPOINTS);
+    let output = podwire(&socket, &["get", "ep"]);
+    assert!(served.join().expect("served").0.starts_with("GET /v1/endpoints "));
+    let lines: Vec<Vec<String>> =
+        stdout(&output).lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect();
+    assert_eq!(
+        lines,
+        [
+            vec![
+                "NAMESPACE",
+                "NAME",
+                "INTERFACE",
+                "IPS",
+                "STATE",
+                "RECEIVED",
+                "PASSED",
+                "DROPPED",
+                "MIRRORED"
+            ],
+            vec!["shop", "web-0", "veth0", "10.10.1.5,fd00::5", "InForce", "7", "6", "1", "3"],
+            vec!["default", "web-0", "veth1", "-", "Idle", "-", "-", "-", "-"],
+        ]
+    );
+    assert!(!stdout(&output).contains('\x1b'), "no colour where nobody sees it");
+}
+
+#[test]
+fn wide_shows_more_and_a_namespace_chooses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("s");
+    let served = agent(&socket, "200 OK", ENDPOINTS);
+    let output = podwire(&socket, &["get", "ep", "web-0", "-n", "default", "-o", "wide"]);
+    served.join().expect("served");
+    let shown = stdout(&output);
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    assert!(shown.lines().next().is_some_and(|line| line.ends_with("IFINDEX   PROBLEM")), "{shown}");
+    assert!(shown.contains("veth1") && !shown.contains("veth0"), "{shown}");
+}
+
+#[test]
+fn json_is_one_object_by_name_else_a_list() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (number, (words, kind)) in [
+        (&["get", "ep", "-o", "json"][..], "List"),
+        (&["get", "ep", "web-0", "-n", "shop", "-o", "json"], ""),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let socket = folder.path().join(number.to_string());
+        let served = agent(&socket, "200 OK", ENDPOINTS);
+        let output = podwire(&socket, words);
+        served.join().expect("served");
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        match *kind {
+            "List" => assert_eq!(
+                (&value["kind"], value["items"].as_array().map(Vec::len)),
+                (&"List".into(), Some(2))
+            ),
+            _ => assert_eq!(value["metadata"]["namespace"], "shop"),
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_is_code_1() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("s");
+    let served = agent(&socket, "200 OK", ENDPOINTS);
+    let output = podwire(&socket, &["describe", "ep", "db-0"]);
+    served.join().expect("served");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output), "error: endpoints \"db-0\" not found\n");
+}
+
+#[test]
+fn check_needs_no_agent() {
+    let output = podwire(Path::new("/nonexistent"), &["check", "-o", "json"]);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let features = value["features"].as_array().expect("a list");
+    let lacking = features.iter().any(|feature| feature["required"] == true && feature["present"] == false);
+    assert_eq!(output.status.code(), Some(i32::from(lacking)), "{}", stderr(&output));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_podwire"))
+        .args(["completion", "bash"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("podwire starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("podwire ends");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
+}
+
+#[test]
+fn native_forwarding_is_refused_before_anything_is_touched() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    let output = podwire(
+        &folder.path().join("s"),
+        &[
+            "agent",
+            "--config",
+            "/nonexistent",
+            "--node",
+            "n",
+            "--uplink",
+            "u",
+            "--forwarding",
+            "native",
+            "--state",
+            &state.to_string_lossy(),
+        ],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("allowed: host"), "{}", stderr(&output));
+    assert!(!state.exists());
+}
