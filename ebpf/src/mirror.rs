@@ -6,7 +6,10 @@
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
     abi::{CopyRow, CopyState, Generation, Reason, SessionKind, SessionRow, limits},
-    stage::{Counters, Packet, Tables, copy::Outcome},
+    stage::{
+        Counters, Packet, Tables,
+        copy::{Outcome, largest_for_device},
+    },
 };
 
 use crate::{
@@ -109,10 +112,11 @@ fn device(frame: Skb, copy: &CopyRow, row: &SessionRow) -> Outcome {
         Fit::Fits => {}
         Fit::DeviceMissing => return Outcome::Lost(Reason::DeviceMissing),
         Fit::TooBig { mtu } => {
-            if !frame.truncate(mtu + copy.network_offset) {
+            let largest = largest_for_device(copy, mtu);
+            truncated = frame.frame_len() > largest;
+            if truncated && !frame.truncate(largest) {
                 return Outcome::Lost(Reason::TooBig);
             }
-            truncated = true;
         }
     }
     frame.set_mark(Maps.copy_mark());

@@ -101,6 +101,14 @@ impl Shape {
     }
 }
 
+/// Length of the largest frame that a device with this MTU takes: a tag in the frame does not count, a second one
+/// does (`is_skb_forwardable` of the kernel).
+#[inline(always)]
+pub fn largest_for_device(copy: &CopyRow, mtu: u32) -> u32 {
+    let link_len = copy.network_offset.min(ethernet::HEADER_LEN as u32 + VLAN_TAG_LEN);
+    mtu.wrapping_add(link_len)
+}
+
 /// Whether the copy's super-packet is TCP's.
 #[inline(always)]
 pub fn is_tcp(copy: &CopyRow) -> bool {
