@@ -1,5 +1,8 @@
 //! What several tests of this crate need beyond the harness.
 
+pub mod model;
 pub mod node;
 pub mod pcapng;
 pub mod signals;
+#[cfg(feature = "test-run")]
+pub mod test_run;

@@ -3,13 +3,13 @@
 #![allow(unsafe_code, reason = "libbpf's system calls take pointers")]
 
 use std::ffi::c_void;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::{io, ptr};
 
 use anyhow::{Context, Result, ensure};
 use libbpf_sys::{
-    BPF_PROG_TYPE_SCHED_CLS, bpf_insn, bpf_obj_get_info_by_fd, bpf_prog_info, bpf_prog_load,
+    BPF_PROG_TYPE_SCHED_CLS, bpf_insn, bpf_link_info, bpf_obj_get_info_by_fd, bpf_prog_info, bpf_prog_load,
     bpf_prog_test_run_opts, bpf_test_run_opts,
 };
 
@@ -58,7 +58,13 @@ impl Program {
     /// When nothing, or something else, is pinned there.
     pub fn behind_link(path: &Path) -> Result<Self> {
         let link = libbpf_rs::Link::open(path).with_context(|| format!("opening {}", path.display()))?;
-        Ok(Self(libbpf_rs::Program::fd_from_id(link.info()?.prog_id)?))
+        let mut info = bpf_link_info::default();
+        let mut len = size_of::<bpf_link_info>() as u32;
+        let descriptor = link.as_fd().as_raw_fd();
+        // SAFETY: the structure is as large as said.
+        let result = unsafe { bpf_obj_get_info_by_fd(descriptor, (&raw mut info).cast(), &raw mut len) };
+        ensure!(result == 0, "asking about a link: {}", io::Error::from_raw_os_error(-result));
+        Ok(Self(libbpf_rs::Program::fd_from_id(info.prog_id)?))
     }
 
     /// A program that returns 0 and does nothing else: what a run costs by itself.
@@ -123,6 +129,10 @@ impl Program {
         let result =
             unsafe { bpf_obj_get_info_by_fd(self.0.as_raw_fd(), (&raw mut info).cast(), &raw mut len) };
         ensure!(result == 0, "asking about a program: {}", io::Error::from_raw_os_error(-result));
-        Ok(Size { verified: info.verified_insns, translated: info.xlated_prog_len, jited: info.jited_prog_len })
+        Ok(Size {
+            verified: info.verified_insns,
+            translated: info.xlated_prog_len,
+            jited: info.jited_prog_len,
+        })
     }
 }

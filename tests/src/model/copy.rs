@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use podwire_datapath::core::abi::{CopyRow, Reason, SessionKind, SessionRow};
-use podwire_datapath::core::stage::copy::{Outcome, Shape};
+use podwire_datapath::core::stage::copy::{Outcome, Shape, largest_for_device};
 use podwire_datapath::core::wire::{encap, ethernet};
 
 /// Where copies leave.
@@ -37,13 +37,8 @@ pub fn copy(
     let Some(mtu) = path.mtu else {
         return Ok((Outcome::Lost(Reason::DeviceMissing), None));
     };
-    let largest = mtu + ethernet::HEADER_LEN as u32;
     let len = frame.len() as u32;
-    if len <= largest {
-        return Ok((Outcome::Sent { bytes: len, truncated: false }, None));
-    }
-    // Tags in the frame do not count towards the MTU.
-    let bytes = len.min(mtu + copy.network_offset);
+    let bytes = len.min(largest_for_device(copy, mtu));
     Ok((Outcome::Sent { bytes, truncated: bytes < len }, None))
 }
 

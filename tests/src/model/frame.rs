@@ -35,6 +35,13 @@ pub fn frame(random: &mut Random) -> Vec<u8> {
         }
     }
     frame.resize(frame.len().clamp(MIN_FRAME, MAX_FRAME), 0);
+    // The kernel refuses to run on less than an IP header; behind VLAN tags it does not look.
+    let shortest = match frame[12..14] {
+        [0x08, 0x00] => 14 + 20,
+        [0x86, 0xdd] => 14 + 40,
+        _ => MIN_FRAME,
+    };
+    frame.resize(frame.len().max(shortest), 0);
     frame
 }
 
