@@ -25,7 +25,18 @@ pub fn command(arguments: &[String], install: bool) -> Result<ExitCode> {
         setup::ensure(&build.into_iter().chain([Group::Demo]).collect::<Vec<_>>())?;
     }
     let mut build = workspace::cargo()?;
-    build.args(["build", "--package", "podwire-tests", "--bin", "demo", "--package", "podwire"]);
+    build.args([
+        "build",
+        "--package",
+        "podwire-tests",
+        "--no-default-features",
+        "--bin",
+        "demo",
+        "--package",
+        "podwire",
+        "--bin",
+        "podwire",
+    ]);
     workspace::run(&mut build, "the build of the demo")?;
 
     let program = workspace::target()?.join("debug/demo");
