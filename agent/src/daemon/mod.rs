@@ -95,10 +95,14 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
     }
     let _lock = lock_state(&options.state)?;
     server::refuse_taken(socket)?;
+    let before = lock_pins(&options.bpffs)?;
     let (sender, messages) = mpsc::channel();
     let _watch = files::watch(&options.config, sender.clone());
     watch_devices(sender.clone())?;
     let worker = Worker::open(&options)?;
+    // Opening may have mounted a bpffs over the folder: the lock has to be on what the next agent will find.
+    drop(before);
+    let _pins = lock_pins(&options.bpffs)?;
     tracing::info!(node = %options.node, uplink = %options.uplink, "the datapath is loaded");
     let worker = std::thread::Builder::new()
         .name("datapath".into())
@@ -142,6 +146,19 @@ fn lock_state(state: &Path) -> Result<Flock<std::fs::File>> {
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(lock),
         Err(_) => bail!("{} is held by another agent; give each agent its own --state", path.display()),
+    }
+}
+
+/// One agent per folder of pins: two would undo each other's state. `None` when there is no folder yet.
+fn lock_pins(bpffs: &Path) -> Result<Option<Flock<std::fs::File>>> {
+    let folder = match std::fs::File::open(bpffs) {
+        Ok(folder) => folder,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("opening {}", bpffs.display())),
+    };
+    match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(_) => bail!("{} is held by another agent; give each agent its own --bpffs", bpffs.display()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use axum::extract::{DefaultBodyLimit, Query, State};
@@ -17,6 +18,9 @@ use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 
 use super::worker::{Answer, Message, Trouble, View};
+
+/// Time for answers under way when the agent ends.
+const GRACE: Duration = Duration::from_secs(1);
 
 type Worker = State<mpsc::Sender<Message>>;
 
@@ -63,7 +67,20 @@ pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>) -> Resul
             _ = terminate.recv() => {}
         }
     };
-    axum::serve(listener, router).with_graceful_shutdown(end).await.context("serving")
+    let (ending, ended) = oneshot::channel();
+    let end = async move {
+        end.await;
+        let _ = ending.send(());
+    };
+    // Answers under way are finished; a client that never ends its request must not keep the agent.
+    let late = async move {
+        let _ = ended.await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        served = axum::serve(listener, router).with_graceful_shutdown(end) => served.context("serving"),
+        () = late => Ok(()),
+    }
 }
 
 /// What this kernel offers, as `podwire check -o json` prints it.
