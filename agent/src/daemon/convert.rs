@@ -80,9 +80,11 @@ fn target(port: &Port) -> Option<Target> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use podwire_datapath::object::{ObjectSet, parse};
 
-    use super::convert;
+    use super::{PolicyState, convert};
 
     const TEXT: &str = "
 apiVersion: podwire.io/v1alpha1
@@ -131,5 +133,62 @@ spec:
             states["unserved"].reason.as_deref(),
             Some("spec.targetPort: only device and vxlan are served yet")
         );
+    }
+
+    fn policy(name: &str, rest: &str) -> String {
+        format!(
+            "---\napiVersion: podwire.io/v1alpha1\nkind: TrafficControl\nmetadata: {{name: {name}}}\nspec:\n  \
+             appliedTo: {{podSelector: {{}}}}\n  action: Mirror\n{rest}"
+        )
+    }
+
+    fn states(text: &str) -> (podwire_datapath::Desired, BTreeMap<String, PolicyState>) {
+        convert(&ObjectSet::build(parse("t.yaml", text).expect("valid")).expect("consistent"))
+    }
+
+    #[test]
+    fn directions_are_those_of_the_pod() {
+        use podwire_datapath::core::abi::Direction::{Egress, Ingress};
+        let device = "targetPort: {device: {name: tap0}}\n";
+        for (word, directions) in
+            [("Ingress", vec![Ingress]), ("Egress", vec![Egress]), ("Both", vec![Ingress, Egress])]
+        {
+            let (desired, _) = states(&policy("p", &format!("  direction: {word}\n  {device}")));
+            let mut found = desired.mirrors[0].directions.clone();
+            found.sort_by_key(|direction| *direction as u32);
+            let mut wanted = directions;
+            wanted.sort_by_key(|direction| *direction as u32);
+            assert_eq!(found, wanted, "{word}");
+        }
+    }
+
+    #[test]
+    fn one_policy_not_served_leaves_the_others_in_force() {
+        let text = policy("tap", "  direction: Both\n  targetPort: {device: {name: tap0}}\n")
+            + &policy("own", "  direction: Both\n  targetPort: {internal: {name: p0}}\n")
+            + &policy(
+                "cut",
+                "  direction: Both\n  truncate: 128\n  targetPort: {vxlan: {remoteIP: 192.0.2.9, vni: 7}}\n",
+            );
+        let (desired, states) = states(&text);
+        let names: Vec<_> = desired.mirrors.iter().map(|mirror| mirror.name.as_str()).collect();
+        assert_eq!(names, ["tap"]);
+        for (name, field) in [("own", "spec.targetPort"), ("cut", "spec.truncate")] {
+            assert_eq!(states[name].target, None, "{name}");
+            assert!(
+                states[name].reason.as_deref().is_some_and(|why| why.starts_with(field)),
+                "{:?}",
+                states[name]
+            );
+        }
+    }
+
+    #[test]
+    fn one_name_in_two_files_is_refused_with_both_places() {
+        let text = policy("twice", "  direction: Both\n  targetPort: {device: {name: tap0}}\n");
+        let mut all = parse("a.yaml", &text).expect("valid");
+        all.extend(parse("b.yaml", &text).expect("valid"));
+        let error = ObjectSet::build(all).expect_err("twice").to_string();
+        assert!(error.contains("a.yaml") && error.contains("b.yaml") && !error.contains('\n'), "{error}");
     }
 }
