@@ -1,0 +1,77 @@
+//! What each program costs the kernel's verifier, against a budget: the limit is one million instructions, and
+//! other kernels count differently.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use podwire_datapath::core::abi::Direction;
+use podwire_datapath::{Datapath, Desired, Endpoint, Hook, Mirror, Options, Target};
+use podwire_harness::{NetNs, Scratch};
+use podwire_tests::test_run::{Program, Size};
+
+#[test]
+fn programs_stay_within_their_budget() -> Result<()> {
+    let budget = budget()?;
+    let netns = NetNs::new("verifier")?;
+    netns.ip(&["link", "add", "pod0", "type", "veth", "peer", "name", "pod0-p"])?;
+    let scratch = Scratch::new()?;
+    let bpffs = scratch.bpf().join("podwire");
+    let sizes = netns.enter(move || sizes(&bpffs))?;
+    ensure!(sizes.keys().eq(budget.keys()), "the budget is of {:?}", budget.keys());
+    let mut broken = Vec::new();
+    for (name, size) in &sizes {
+        let line = serde_json::json!({
+            "program": name,
+            "verified_instructions": size.verified,
+            "bpf_bytes": size.translated,
+            "machine_code_bytes": size.jited,
+        });
+        println!("{line}");
+        ensure!(size.verified > 0 && size.translated > 0, "{name}: the kernel says nothing");
+        if size.verified > budget[name] {
+            broken.push(format!("{name}: {} instructions of {}", size.verified, budget[name]));
+        }
+    }
+    ensure!(broken.is_empty(), "over budget: {}", broken.join(", "));
+    Ok(())
+}
+
+/// Loads the programs and asks the kernel about each.
+fn sizes(bpffs: &Path) -> Result<BTreeMap<String, Size>> {
+    let mut datapath =
+        Datapath::open(Options { bpffs: bpffs.to_path_buf(), hook: Hook::Tcx, ..Options::default() })?;
+    datapath.apply(&Desired {
+        endpoints: vec![Endpoint { name: "default/pod".into(), interface: "pod0".into() }],
+        mirrors: vec![Mirror {
+            name: "everything".into(),
+            endpoints: vec!["default/pod".into()],
+            directions: Direction::ALL.to_vec(),
+            rules: Vec::new(),
+            target: Target::Device { name: "absent0".into() },
+        }],
+    })?;
+    let mut sizes = BTreeMap::new();
+    for (program, interface, hook) in
+        [("from_pod", "pod0", "ingress"), ("to_pod", "pod0", "egress"), ("mirror", "pw-mirror", "egress")]
+    {
+        let ifindex = nix::net::if_::if_nametoindex(interface)?;
+        let link = bpffs.join(format!("v1/links/{ifindex}-{hook}"));
+        sizes.insert(program.to_owned(), Program::behind_link(&link)?.size()?);
+    }
+    datapath.remove()?;
+    Ok(sizes)
+}
+
+/// `name = instructions` by line; `#` begins a comment.
+fn budget() -> Result<BTreeMap<String, u32>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("verifier-budget.toml");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (name, limit) = line.split_once('=').with_context(|| format!("not a budget: {line}"))?;
+            Ok((name.trim().to_owned(), limit.trim().replace('_', "").parse().context(line.to_owned())?))
+        })
+        .collect()
+}
