@@ -23,7 +23,7 @@ use crate::pins::Pins;
 use crate::plan::{self, FREE, SessionPlan};
 use crate::program::{self, FROM_POD, MIRROR, TO_POD};
 use crate::slots::Slots;
-use crate::status::{Applied, Counters, EndpointState, SessionState};
+use crate::status::{Applied, Counters, EndpointState, SessionState, sum_endpoint, sum_session};
 
 /// How a datapath is opened.
 #[derive(Clone, Debug)]
@@ -487,31 +487,4 @@ fn wait_for_packets() {
         // The command is refused where CPUs run without the timer tick; programs run for microseconds.
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-}
-
-fn sum_endpoint(mut sum: EndpointCounters, row: &EndpointCounters) -> EndpointCounters {
-    sum.received_packets += row.received_packets;
-    sum.received_bytes += row.received_bytes;
-    sum.passed_packets += row.passed_packets;
-    sum.passed_bytes += row.passed_bytes;
-    sum.redirected_packets += row.redirected_packets;
-    sum.redirected_bytes += row.redirected_bytes;
-    sum.dropped_packets += row.dropped_packets;
-    sum.dropped_bytes += row.dropped_bytes;
-    sum.mirrored_packets += row.mirrored_packets;
-    sum.mirrored_bytes += row.mirrored_bytes;
-    sum
-}
-
-fn sum_session(mut sum: SessionCounters, row: &SessionCounters) -> SessionCounters {
-    sum.matched_packets += row.matched_packets;
-    sum.matched_bytes += row.matched_bytes;
-    sum.sent_packets += row.sent_packets;
-    sum.sent_bytes += row.sent_bytes;
-    sum.truncated_packets += row.truncated_packets;
-    sum.queued_packets += row.queued_packets;
-    for (total, count) in sum.lost_packets.iter_mut().zip(row.lost_packets) {
-        *total += count;
-    }
-    sum
 }

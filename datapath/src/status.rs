@@ -56,3 +56,32 @@ pub struct Counters {
     /// Packets by reason, for the node, zeros included.
     pub reasons: Vec<(Reason, u64)>,
 }
+
+/// Adds the counters of one CPU.
+pub(crate) fn sum_endpoint(mut sum: EndpointCounters, row: &EndpointCounters) -> EndpointCounters {
+    sum.received_packets += row.received_packets;
+    sum.received_bytes += row.received_bytes;
+    sum.passed_packets += row.passed_packets;
+    sum.passed_bytes += row.passed_bytes;
+    sum.redirected_packets += row.redirected_packets;
+    sum.redirected_bytes += row.redirected_bytes;
+    sum.dropped_packets += row.dropped_packets;
+    sum.dropped_bytes += row.dropped_bytes;
+    sum.mirrored_packets += row.mirrored_packets;
+    sum.mirrored_bytes += row.mirrored_bytes;
+    sum
+}
+
+/// Adds the counters of one CPU.
+pub(crate) fn sum_session(mut sum: SessionCounters, row: &SessionCounters) -> SessionCounters {
+    sum.matched_packets += row.matched_packets;
+    sum.matched_bytes += row.matched_bytes;
+    sum.sent_packets += row.sent_packets;
+    sum.sent_bytes += row.sent_bytes;
+    sum.truncated_packets += row.truncated_packets;
+    sum.queued_packets += row.queued_packets;
+    for (total, count) in sum.lost_packets.iter_mut().zip(row.lost_packets) {
+        *total += count;
+    }
+    sum
+}
