@@ -12,6 +12,9 @@ use super::tree::{Place, Tree, Value};
 /// Names at least this alike are offered as what was meant.
 const ALIKE: f64 = 0.7;
 
+/// Characters of what the user wrote that one part of a message repeats.
+const SHOWN: usize = 300;
+
 /// Where mistakes are collected.
 pub(super) struct Context {
     file: String,
@@ -29,8 +32,8 @@ impl Context {
     }
 
     /// Names the object that the next mistakes are in.
-    pub(super) fn begin(&self, object: String) {
-        *self.object.borrow_mut() = object;
+    pub(super) fn begin(&self, object: &str) {
+        *self.object.borrow_mut() = one_line(object);
     }
 
     pub(super) fn count(&self) -> usize {
@@ -51,14 +54,15 @@ impl Context {
             line: place.line,
             column: place.column,
             object: self.object.borrow().clone(),
-            field: field.to_owned(),
-            problem,
+            field: one_line(field),
+            problem: one_line(&problem),
             allowed,
         });
     }
 
     pub(super) fn finish(self, objects: Vec<Located>) -> Result<Vec<Located>, Errors> {
-        let errors = self.errors.into_inner();
+        let mut errors = self.errors.into_inner();
+        errors.sort_by_key(|error| (error.line, error.column));
         if errors.is_empty() { Ok(objects) } else { Err(Errors(errors)) }
     }
 }
@@ -193,9 +197,6 @@ impl<'a> Field<'a> {
         );
     }
 
-    /// Takes the value as it is, whatever it is.
-    pub(super) fn tolerate(&self) {}
-
     pub(super) fn map(&self) -> Option<Map<'a>> {
         let Value::Map(entries) = self.tree.value() else {
             self.refuse("a map of fields is expected", None);
@@ -288,8 +289,34 @@ impl<'a> Field<'a> {
 /// A number in decimal or, with `0x`, in hexadecimal.
 pub(super) fn read_number(text: &str) -> Option<i64> {
     match text.strip_prefix("0x") {
+        // from_str_radix takes a sign as well.
+        Some(digits) if digits.starts_with(['+', '-']) => None,
         Some(digits) => i64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
+    }
+}
+
+/// Control characters escaped and the middle of a long text left out: a message is one line of bounded length
+/// whatever the file holds.
+fn one_line(text: &str) -> String {
+    let escape = |part: &str| -> String {
+        part.chars()
+            .flat_map(|c| {
+                let control = c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+                let (escaped, plain) =
+                    if control { (Some(c.escape_default()), None) } else { (None, Some(c)) };
+                escaped.into_iter().flatten().chain(plain)
+            })
+            .collect()
+    };
+    let ends = text.char_indices().nth(SHOWN).and_then(|_| {
+        let (first, _) = text.char_indices().nth(SHOWN / 2)?;
+        let (last, _) = text.char_indices().nth_back(SHOWN / 2 - 1)?;
+        text.get(..first).zip(text.get(last..))
+    });
+    match ends {
+        Some((first, last)) => format!("{}…{}", escape(first), escape(last)),
+        None => escape(text),
     }
 }
 

@@ -66,8 +66,10 @@ pub struct Node {
 pub(super) fn read_endpoint(map: &Map, metadata: Option<Metadata>) -> Option<Endpoint> {
     let spec = map.required("spec")?.map()?;
     let interface = spec.required("interface");
-    let mac =
-        spec.get("mac").and_then(|field| field.parse(read_mac, "a MAC address, like 02:00:00:00:00:05"));
+    let mac = spec.get("mac").and_then(|field| {
+        let own = |text: &str| read_mac(text).filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]);
+        field.parse(own, "one station's MAC address, like 02:00:00:00:00:05")
+    });
     let ips = spec.get("ips").map(|list| addresses(&list)).unwrap_or_default();
     let allowed = spec
         .get("allowedAddresses")
@@ -105,7 +107,10 @@ pub(super) fn read_node(map: &Map, metadata: Option<Metadata>) -> Option<Node> {
 }
 
 fn addresses(list: &Field) -> Vec<IpAddr> {
-    list.list().iter().filter_map(|field| field.parse(|text| text.parse().ok(), "an IP address")).collect()
+    let own = |text: &str| {
+        text.parse().ok().filter(|address: &IpAddr| !(address.is_unspecified() || address.is_multicast()))
+    };
+    list.list().iter().filter_map(|field| field.parse(own, "an address that one host has")).collect()
 }
 
 fn read_allowed(field: &Field) -> Option<Allowed> {
@@ -121,7 +126,9 @@ fn read_mac(text: &str) -> Option<[u8; 6]> {
     let mut parts = text.split(':');
     for byte in &mut mac {
         let part = parts.next()?;
-        *byte = (part.len() == 2).then(|| u8::from_str_radix(part, 16).ok())??;
+        // from_str_radix takes a sign as well.
+        let digits = part.len() == 2 && part.chars().all(|c| c.is_ascii_hexdigit());
+        *byte = digits.then(|| u8::from_str_radix(part, 16).ok())??;
     }
     parts.next().is_none().then_some(mac)
 }

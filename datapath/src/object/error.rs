@@ -6,8 +6,10 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ObjectErrorKind {
-    /// The text is not YAML, or too large or too deep.
+    /// The text is not YAML.
     Syntax,
+    /// The text is too large or too deep.
+    Limit,
     /// A field that is not known.
     UnknownField,
     /// A field that must be there is not.
@@ -62,6 +64,11 @@ impl ObjectError {
         &self.field
     }
 
+    /// What is wrong, without place and field.
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+
     /// What is allowed, where that can be said.
     pub fn allowed(&self) -> Option<&str> {
         self.allowed.as_deref()
@@ -79,6 +86,8 @@ impl fmt::Display for ObjectError {
         }
         f.write_str(&self.problem)?;
         match &self.allowed {
+            // What was asked ("did you mean …?") ends with its own sign.
+            Some(allowed) if self.problem.ends_with('?') => write!(f, " allowed: {allowed}"),
             Some(allowed) => write!(f, "; allowed: {allowed}"),
             None => Ok(()),
         }

@@ -74,7 +74,8 @@ const LABEL_KEY: &str =
 
 /// A label's value.
 pub(super) fn label_value(field: &Field) -> Option<String> {
-    let text = field.text()?;
+    // Kubernetes reads a null value as an empty one.
+    let text = if field.tree().is_null() { "" } else { field.text()? };
     if text.is_empty() || is_label_name(text) {
         return Some(text.to_owned());
     }

@@ -8,6 +8,8 @@
 //! An object that exists is valid. What this version does not carry out is kept and named by
 //! [`TrafficControl::unserved`], not refused.
 
+#![forbid(unsafe_code)]
+
 mod decode;
 mod endpoint;
 mod error;
@@ -21,7 +23,7 @@ mod tests;
 mod traffic_control;
 mod tree;
 
-pub use endpoint::{Endpoint, Namespace, Node, SpoofGuard};
+pub use endpoint::{Allowed, Endpoint, Namespace, Node, SpoofGuard};
 pub use error::{Errors, ObjectError, ObjectErrorKind};
 pub use metadata::Metadata;
 pub use selector::{AppliedTo, LabelSelector};
@@ -108,7 +110,7 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Located>, Errors> {
         Ok(documents) => {
             documents.iter().for_each(|document| read_document(&context, document, &mut objects));
         }
-        Err(error) => context.report(error.place, "", ObjectErrorKind::Syntax, error.problem, None),
+        Err(error) => context.report(error.place, "", error.kind, error.problem, None),
     }
     context.finish(objects)
 }
@@ -117,25 +119,25 @@ fn read_document(context: &Context, tree: &Tree, objects: &mut Vec<Located>) {
     if tree.is_null() {
         return;
     }
-    context.begin(String::new());
+    context.begin("");
     let Some(map) = Map::root(context, tree) else {
         return;
     };
     let kind = map.peek_text("kind").unwrap_or_default().to_owned();
     if kind == "List" {
-        let (_, _, _) = (map.get("apiVersion"), map.get("kind"), map.get("metadata"));
-        if let Some(items) = map.get("items") {
-            for item in items.list() {
-                read_document(context, item.tree(), objects);
-            }
+        for name in ["apiVersion", "kind", "metadata"] {
+            let _ = map.get(name);
         }
+        let items = map.required("items").map(|items| items.list()).unwrap_or_default();
         map.finish();
+        items.iter().for_each(|item| read_document(context, item.tree(), objects));
         return;
     }
     let name = map.peek_name().unwrap_or_default();
-    context.begin(if name.is_empty() { kind.clone() } else { format!("{kind}/{name}") });
+    let named = [kind.as_str(), name.as_str()].into_iter().filter(|part| !part.is_empty());
+    context.begin(&named.collect::<Vec<_>>().join("/"));
     let before = context.count();
-    if let Some(object) = read_object(context, &map, &kind)
+    if let Some(object) = read_object(&map, &kind)
         && context.count() == before
     {
         let mut manifest = tree.to_json();
@@ -147,7 +149,7 @@ fn read_document(context: &Context, tree: &Tree, objects: &mut Vec<Located>) {
     }
 }
 
-fn read_object(context: &Context, map: &Map, kind: &str) -> Option<Object> {
+fn read_object(map: &Map, kind: &str) -> Option<Object> {
     const KINDS: &str = "Endpoint, Namespace, Node, TrafficControl";
     let api = map.required("apiVersion")?;
     let version = api.text()?.to_owned();
@@ -180,15 +182,13 @@ fn read_object(context: &Context, map: &Map, kind: &str) -> Option<Object> {
     let object = match kind {
         "Endpoint" => endpoint::read_endpoint(map, metadata).map(Object::Endpoint),
         "Namespace" => {
-            if let Some(spec) = map.get("spec") {
-                spec.tolerate();
-            }
+            // What the API server writes there (finalizers) says nothing about packets.
+            let _ = map.get("spec");
             metadata.map(|metadata| Object::Namespace(Namespace { metadata }))
         }
         "Node" => endpoint::read_node(map, metadata).map(Object::Node),
         _ => traffic_control::read(map, metadata, antrea).map(|read| Object::TrafficControl(Box::new(read))),
     };
     map.finish();
-    let _ = context;
     object
 }

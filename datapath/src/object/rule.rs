@@ -84,7 +84,10 @@ fn read_rule(field: &Field) -> Option<Rule> {
     };
     let icmp = read_icmp(&map, rule.protocol);
     map.finish();
-    check(&map, &rule)?;
+    // A protocol that was not understood has been reported; what else it contradicts is not known.
+    if map.has("protocol") == rule.protocol.is_some() {
+        check(&map, &rule)?;
+    }
     Some(Rule { icmp: icmp.into_iter().collect(), ..rule })
 }
 
@@ -141,8 +144,9 @@ fn read_protocol(field: &Field) -> Option<u8> {
 fn read_ports(field: &Field) -> Option<RangeInclusive<u16>> {
     let text = field.text()?;
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
-        (Ok(first), Ok(last)) if first <= last => Some(first..=last),
+    let read = |text: &str| read_number(text.trim()).and_then(|number| u16::try_from(number).ok());
+    match (read(first), read(last)) {
+        (Some(first), Some(last)) if first <= last => Some(first..=last),
         _ => {
             field
                 .refuse(&format!("\"{text}\" is no port"), Some("0 to 65535, or a range like \"8000-8100\""));
@@ -165,7 +169,7 @@ fn read_addresses(field: &Field) -> Option<AddressSet> {
     };
     let cidrs: Vec<IpNet> = cidrs.iter().filter_map(read).collect();
     let mut outside = false;
-    let except = except
+    let except: Vec<IpNet> = except
         .iter()
         .filter_map(|field| {
             let prefix = read(field)?;
@@ -176,6 +180,11 @@ fn read_addresses(field: &Field) -> Option<AddressSet> {
             Some(prefix)
         })
         .collect();
+    let empty = |cidr: &IpNet| except.iter().any(|prefix: &IpNet| prefix.contains(cidr));
+    if !outside && !cidrs.is_empty() && cidrs.iter().all(empty) {
+        map.contradiction("except leaves nothing of cidrs");
+        return None;
+    }
     (!outside && !cidrs.is_empty()).then_some(AddressSet { cidrs, except })
 }
 
@@ -222,6 +231,10 @@ fn read_flags(field: &Field) -> Option<TcpFlags> {
         };
         if value & !mask != 0 {
             map.contradiction("value has bits that mask leaves out");
+            return None;
+        }
+        if mask == 0 {
+            map.contradiction("mask 0 looks at no flag");
             return None;
         }
         return Some(TcpFlags { value, mask });

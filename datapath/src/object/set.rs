@@ -1,7 +1,7 @@
 //! All objects of a node. In: what several files and the socket hold. Out: one set without contradictions, and
 //! the policies that had to stand back, with the reason.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::target::Port;
@@ -101,23 +101,16 @@ impl ObjectSet {
         self.refused.get(policy).map(String::as_str)
     }
 
-    /// Two definitions of one target: the policy that comes first keeps it.
+    /// Two definitions of one port: the policy that comes first keeps it.
     fn settle(&mut self) {
-        let mut owners: Vec<(String, &TrafficControl)> = Vec::new();
+        let mut owners = Owners::default();
         let mut refused = BTreeMap::new();
         for policy in self.policies() {
-            let name = policy.metadata.name.clone();
-            let clash = owners.iter().find_map(|(owner, other)| {
-                let what = contradiction(policy, other)?;
-                Some(format!(
-                    "{what} of TrafficControl/{owner} and TrafficControl/{name} differ; {owner} comes first"
-                ))
-            });
-            match clash {
+            match owners.contradiction(policy) {
                 Some(why) => {
-                    refused.insert(name, why);
+                    refused.insert(policy.metadata.name.clone(), why);
                 }
-                None => owners.push((name, policy)),
+                None => owners.add(policy),
             }
         }
         self.refused = refused;
@@ -148,30 +141,55 @@ fn order(policy: &TrafficControl) -> (i32, &str, &str) {
     (policy.priority, policy.metadata.created.as_deref().unwrap_or(""), &policy.metadata.name)
 }
 
-/// What two policies define differently about one target.
-fn contradiction(one: &TrafficControl, other: &TrafficControl) -> Option<String> {
-    if let (Some(a), Some(b)) = (name(&one.target), name(&other.target))
-        && a == b
-        && one.target.kind() != other.target.kind()
-    {
-        return Some(format!("the kinds of port {a}"));
+/// The policies in force that defined a port first.
+#[derive(Default)]
+struct Owners<'a> {
+    /// By target: the session's parameters are theirs.
+    targets: HashMap<&'a Port, &'a TrafficControl>,
+    /// By name: the kind of port that has it.
+    names: HashMap<&'a str, (&'static str, &'a TrafficControl)>,
+}
+
+impl<'a> Owners<'a> {
+    fn add(&mut self, policy: &'a TrafficControl) {
+        self.targets.entry(&policy.target).or_insert(policy);
+        for port in ports(policy) {
+            if let Some(name) = port.name() {
+                self.names.entry(name).or_insert((port.kind(), policy));
+            }
+        }
     }
-    if one.target != other.target {
-        return None;
+
+    /// What a policy defines otherwise than an owner, and who that is.
+    fn contradiction(&self, policy: &TrafficControl) -> Option<String> {
+        let named = ports(policy).find_map(|port| {
+            let name = port.name()?;
+            let (_, owner) = self.names.get(name).filter(|(kind, _)| *kind != port.kind())?;
+            Some((format!("the kinds of port {name}"), *owner))
+        });
+        let (what, owner) = named.or_else(|| {
+            let owner = *self.targets.get(&policy.target)?;
+            let field = parameter_that_differs(policy, owner)?;
+            Some((format!("one target, but {field}"), owner))
+        })?;
+        let (owner, name) = (&owner.metadata.name, &policy.metadata.name);
+        Some(format!(
+            "{what} of TrafficControl/{owner} and TrafficControl/{name} differ; {owner} comes first"
+        ))
     }
+}
+
+fn ports(policy: &TrafficControl) -> impl Iterator<Item = &Port> {
+    std::iter::once(&policy.target).chain(&policy.return_port)
+}
+
+/// The parameter of a shared session that two policies set differently.
+fn parameter_that_differs(one: &TrafficControl, other: &TrafficControl) -> Option<&'static str> {
     let fields = [
         ("truncate", one.truncate != other.truncate),
         ("sampling", one.sampling != other.sampling),
         ("rateLimit", one.rate_limit != other.rate_limit),
         ("oversize", one.oversize != other.oversize),
     ];
-    let (field, _) = fields.into_iter().find(|(_, differs)| *differs)?;
-    Some(format!("one target, but {field}"))
-}
-
-fn name(port: &Port) -> Option<&str> {
-    match port {
-        Port::Internal { name } | Port::Device { name } => Some(name),
-        _ => None,
-    }
+    fields.into_iter().find(|(_, differs)| *differs).map(|(field, _)| field)
 }

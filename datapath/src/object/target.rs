@@ -1,6 +1,6 @@
 //! Target and return ports.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use podwire_core::wire::{geneve, vxlan};
 
@@ -71,6 +71,14 @@ impl Port {
             | Self::Geneve { remote, .. }
             | Self::Gre { remote, .. }
             | Self::Erspan { remote, .. } => Some(*remote),
+        }
+    }
+
+    /// The device's name, of those that have one.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Internal { name } | Self::Device { name } => Some(name),
+            Self::Vxlan { .. } | Self::Geneve { .. } | Self::Gre { .. } | Self::Erspan { .. } => None,
         }
     }
 
@@ -188,7 +196,11 @@ fn transpose(value: Option<Option<i64>>) -> Option<Option<i64>> {
 
 fn remote(map: &Map) -> Option<IpAddr> {
     let usable = |text: &str| {
-        text.parse().ok().filter(|address: &IpAddr| !(address.is_unspecified() || address.is_multicast()))
+        text.parse().ok().filter(|address: &IpAddr| {
+            !(address.is_unspecified()
+                || address.is_multicast()
+                || *address == IpAddr::V4(Ipv4Addr::BROADCAST))
+        })
     };
     map.required("remoteIP")?.parse(usable, "an address that one host has, IPv4 or IPv6")
 }

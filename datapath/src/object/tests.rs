@@ -68,11 +68,11 @@ fn mistakes_are_one_line_with_the_nearest_name() {
     for (text, expected) in [
         (
             own("{vxlan: {remoteIP: 192.0.2.9, vnni: 1}}", ""),
-            "f.yaml:8:45: TrafficControl/m: spec.targetPort.vxlan.vnni: unknown field; did you mean \"vni\"?; allowed: remoteIP, vni, destinationPort",
+            "f.yaml:8:45: TrafficControl/m: spec.targetPort.vxlan.vnni: unknown field; did you mean \"vni\"? allowed: remoteIP, vni, destinationPort",
         ),
         (
             own("{device: {name: eth0}}", "  directoin: Both\n"),
-            "f.yaml:9:3: TrafficControl/m: spec.directoin: unknown field; did you mean \"direction\"?; allowed: appliedTo, direction, action, targetPort, returnPort, priority, match, stateful, truncate, sampling, rateLimit, oversize, failurePolicy",
+            "f.yaml:9:3: TrafficControl/m: spec.directoin: unknown field; did you mean \"direction\"? allowed: appliedTo, direction, action, targetPort, returnPort, priority, match, stateful, truncate, sampling, rateLimit, oversize, failurePolicy",
         ),
         (
             own("{device: {name: eth0}, gre: {remoteIP: 192.0.2.9}}", ""),
@@ -210,6 +210,194 @@ fn json_and_lists_are_read_too() {
 fn depth_and_size_are_limited() {
     assert!(errors(&format!("{}1{}", "[".repeat(17), "]".repeat(17)))[0].contains("deeper than 16"));
     assert!(errors(&" ".repeat(super::MAX_TEXT + 1))[0].contains("at most 1048576"));
+}
+
+#[test]
+fn a_message_is_one_line_of_bounded_length() {
+    let long = "x".repeat(100_000);
+    for text in [
+        own("{vxlan: {remoteIP: 192.0.2.9, vni: \"1\\n2\\u2028\"}}", ""),
+        own("{device: {name: eth0}}", "  \"a\\nb\": 1\n"),
+        own("{device: {name: eth0}}", "").replace("name: m", "name: \"m\\r\\n\""),
+        own("{device: {name: eth0}}", &format!("  {long}: 1\n")),
+        own(&format!("{{device: {{name: {long}}}}}"), ""),
+        own("{device: {name: eth0}}", "").replace("name: m", &format!("name: {long}")),
+    ] {
+        let said = errors(&text);
+        assert!(said.iter().all(|line| line.lines().count() == 1 && line.len() < 1500), "{said:?}");
+        assert!(!said.concat().contains('\u{2028}'));
+    }
+    let said = errors(&own("{vxlan: {remoteIP: 192.0.2.9, vni: \"1\\n2\"}}", ""));
+    assert_eq!(
+        said,
+        [
+            "f.yaml:8:50: TrafficControl/m: spec.targetPort.vxlan.vni: \"1\\n2\" is not a number; allowed: 0 to 16777215"
+        ]
+    );
+}
+
+#[test]
+fn all_mistakes_of_a_file_come_in_its_order() {
+    let one = own("{vxlan: {remoteIP: 192.0.2.300, vnni: 1}}", "  priority: high\n");
+    let said = errors(&format!("{one}---\napiVersion: podwire.io/v1alpha1\nkind: Pod\n"));
+    let starts =
+        ["f.yaml:8:34: ", "f.yaml:8:47: ", "f.yaml:9:13: ", "f.yaml:12:7: Pod: kind: unknown kind Pod"];
+    assert_eq!(said.len(), starts.len(), "{said:?}");
+    assert!(said.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{said:?}");
+}
+
+/// A map of as many fields as a text holds: each is looked up once.
+#[test]
+fn many_fields_are_read_in_little_time() {
+    let labels: String = (0..90_000).map(|number| format!("l{number}: v, ")).collect();
+    let text = format!(
+        "apiVersion: podwire.io/v1alpha1\nkind: Namespace\nmetadata: {{name: a, labels: {{{labels}}}}}\n"
+    );
+    let begin = std::time::Instant::now();
+    let Object::Namespace(namespace) = accepted(&text) else { panic!("a namespace") };
+    assert_eq!(namespace.metadata.labels.len(), 90_000);
+    assert!(begin.elapsed().as_secs() < 10, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn contradictory_rules_are_refused_with_the_reason() {
+    for (rule, reason) in [
+        ("{tcpFlags: +syn}", "spec.match[0]: tcpFlags need protocol TCP"),
+        ("{protocol: UDP, tcpFlags: +syn}", "spec.match[0]: tcpFlags need protocol TCP"),
+        ("{protocol: TCP, icmpType: 8}", "spec.match[0]: icmpType needs protocol ICMP or ICMPv6"),
+        ("{protocol: ICMP, icmpCode: 0}", "spec.match[0]: icmpCode needs icmpType"),
+        ("{protocol: ICMP, icmpType: 256}", "spec.match[0].icmpType: 256 is out of range"),
+        ("{protocol: 256}", "spec.match[0].protocol: 256 is out of range"),
+        ("{protocol: TPC}", "spec.match[0].protocol: unknown protocol \"TPC\""),
+        ("{etherType: arp, protocol: TCP}", "spec.match[0]: etherType is for what is not IP"),
+        ("{etherType: 1535}", "spec.match[0].etherType: 1535 is out of range; allowed: 1536 to 65535"),
+        ("{etherType: \"0x10000\"}", "spec.match[0].etherType: 65536 is out of range"),
+        ("{ports: []}", "spec.match[0].ports: an empty list"),
+        ("{ports: [90-80]}", "spec.match[0].ports[0]: \"90-80\" is no port"),
+        ("{ports: [65536]}", "spec.match[0].ports[0]: \"65536\" is no port"),
+        ("{peer: {cidrs: []}}", "spec.match[0].peer.cidrs: an empty list"),
+        ("{peer: {cidrs: [10.0.0.0/33]}}", "spec.match[0].peer.cidrs[0]: \"10.0.0.0/33\" is not a CIDR"),
+        (
+            "{src: {cidrs: [10.1.0.0/16], except: [10.0.0.0/8]}}",
+            "spec.match[0].src.except[0]: 10.0.0.0/8 lies",
+        ),
+        (
+            "{dst: {cidrs: [10.1.0.0/16], except: [10.1.0.0/16]}}",
+            "spec.match[0].dst: except leaves nothing of cidrs",
+        ),
+        (
+            "{src: {cidrs: [10.0.0.0/8]}, dst: {cidrs: [\"fd00::/8\"]}}",
+            "spec.match[0]: no packet has addresses",
+        ),
+        ("{protocol: TCP, tcpFlags: {value: 2, mask: 1}}", "tcpFlags: value has bits that mask leaves out"),
+        ("{protocol: TCP, tcpFlags: {value: 0}}", "tcpFlags: mask 0 looks at no flag"),
+        ("{protocol: TCP, tcpFlags: +syn-syn}", "tcpFlags: \"+syn-syn\" does not name TCP flags"),
+    ] {
+        let said = errors(&own("{device: {name: eth0}}", &format!("  match: [{rule}]\n")));
+        assert!(said.len() == 1 && said[0].contains(reason), "{rule}: {said:?}");
+    }
+}
+
+#[test]
+fn endpoints_have_real_names_and_addresses() {
+    let endpoint = |spec: &str| {
+        format!("apiVersion: podwire.io/v1alpha1\nkind: Endpoint\nmetadata: {{name: p}}\nspec: {{{spec}}}\n")
+    };
+    let text = endpoint(
+        "interface: abcdefghijklmno, allowedAddresses: [10.0.0.1, 10.1.0.0/16, \"02:00:00:00:00:06\"], spoofGuard: Observe",
+    );
+    let Object::Endpoint(read) = accepted(&text) else { panic!("an endpoint") };
+    assert_eq!(read.metadata.namespace.as_deref(), Some("default"));
+    assert_eq!(read.allowed.len(), 3);
+    for (spec, field) in [
+        ("interface: abcdefghijklmnop", "spec.interface"),
+        ("interface: a/b", "spec.interface"),
+        ("interface: \"a b\"", "spec.interface"),
+        ("interface: a, mac: \"02:00:00:00:00\"", "spec.mac"),
+        ("interface: a, mac: \"02:00:00:00:00:+5\"", "spec.mac"),
+        ("interface: a, mac: \"01:00:00:00:00:05\"", "spec.mac"),
+        ("interface: a, ips: [0.0.0.0]", "spec.ips[0]"),
+        ("interface: a, allowedAddresses: [x]", "spec.allowedAddresses[0]"),
+        ("interface: a, spoofGuard: enforce", "spec.spoofGuard"),
+        ("ips: [10.0.0.1]", "spec.interface: required"),
+    ] {
+        let said = errors(&endpoint(spec));
+        assert!(said.len() == 1 && said[0].contains(field), "{spec}: {said:?}");
+    }
+    let namespace = "apiVersion: podwire.io/v1alpha1\nkind: Node\nmetadata: {name: n, namespace: a}\nspec: {addresses: [192.0.2.1]}\n";
+    assert!(errors(namespace)[0].contains("metadata.namespace: this kind is not in a namespace"));
+}
+
+#[test]
+fn what_is_printed_again_is_what_was_written() {
+    let text = "apiVersion: podwire.io/v1alpha1\nkind: Namespace\nmetadata: {name: a, labels: {v: 007, w: 8, e: null}}\nstatus: {x: 1}\n";
+    let objects = parse("f.yaml", text).expect("valid");
+    assert_eq!(objects[0].manifest["metadata"]["labels"]["v"], "007");
+    assert_eq!(objects[0].object.metadata().labels["e"], "");
+    assert_eq!(objects[0].manifest.get("status"), None);
+    let again = serde_json::to_string(&objects[0].manifest).expect("JSON");
+    assert_eq!(parse("f.json", &again).expect("valid")[0].object, objects[0].object);
+}
+
+#[test]
+fn one_name_is_one_kind_of_port() {
+    let redirect = |name: &str, target: &str, back: &str, priority: i32| {
+        own(target, &format!("  returnPort: {back}\n  priority: {priority}\n"))
+            .replace("Mirror", "Redirect")
+            .replace("name: m}", &format!("name: {name}}}"))
+    };
+    let device = "{device: {name: eth0}}";
+    let first = redirect("b", device, "{internal: {name: p}}", 1);
+    let second = redirect("a", device, "{device: {name: p}}", 2);
+    let set = ObjectSet::build(parse("f.yaml", &format!("{second}---\n{first}")).expect("valid"))
+        .expect("no duplicates");
+    assert_eq!(set.refused("b"), None);
+    assert_eq!(
+        set.refused("a"),
+        Some("the kinds of port p of TrafficControl/b and TrafficControl/a differ; b comes first")
+    );
+    let same = errors(&redirect("c", device, "{internal: {name: eth0}}", 0));
+    assert!(same[0].contains("targetPort and returnPort are the same"), "{same:?}");
+}
+
+#[test]
+fn the_older_policy_comes_first_then_the_name() {
+    let made = |name: &str, created: &str, target: &str| {
+        own(target, "").replace("{name: m}", &format!("{{name: {name}, creationTimestamp: \"{created}\"}}"))
+    };
+    let text = [
+        made("c", "2026-01-02T00:00:00Z", "{device: {name: e}}"),
+        made("b", "2026-01-03T00:00:00Z", "{device: {name: e}}"),
+        made("a", "2026-01-03T00:00:00Z", "{device: {name: e}}"),
+    ]
+    .join("---\n");
+    let set = ObjectSet::build(parse("f.yaml", &text).expect("valid")).expect("no duplicates");
+    let names: Vec<&str> = set.policies().iter().map(|policy| policy.metadata.name.as_str()).collect();
+    assert_eq!(names, ["c", "a", "b"]);
+}
+
+#[test]
+fn what_is_not_served_is_named_and_kept() {
+    let fields = |target: &str, more: &str| -> Vec<&str> {
+        let Object::TrafficControl(policy) = accepted(&own(target, more)) else { panic!("a policy") };
+        policy.unserved().iter().map(|part| part.field).collect()
+    };
+    let device = "{device: {name: eth0}}";
+    for (target, more, field) in [
+        ("{internal: {name: p}}", "", "spec.targetPort"),
+        ("{geneve: {remoteIP: 192.0.2.9}}", "", "spec.targetPort"),
+        ("{gre: {remoteIP: 192.0.2.9}}", "", "spec.targetPort"),
+        ("{erspan: {remoteIP: 192.0.2.9, version: 2}}", "", "spec.targetPort"),
+        ("{vxlan: {remoteIP: \"2001:db8::9\"}}", "", "spec.targetPort.vxlan.remoteIP"),
+        (device, "  stateful: true\n", "spec.stateful"),
+        (device, "  truncate: 128\n", "spec.truncate"),
+        (device, "  sampling: 10\n", "spec.sampling"),
+        (device, "  rateLimit: 10\n", "spec.rateLimit"),
+        (device, "  oversize: drop\n", "spec.oversize"),
+    ] {
+        assert_eq!(fields(target, more), [field], "{target} {more}");
+    }
+    assert!(fields(device, "  oversize: truncate\n  stateful: false\n").is_empty());
 }
 
 proptest! {

@@ -86,6 +86,7 @@ impl TrafficControl {
             (self.sampling.is_some(), "spec.sampling", "sampling is not served yet"),
             (self.rate_limit.is_some(), "spec.rateLimit", "rateLimit is not served yet"),
             (self.oversize != Oversize::Truncate, "spec.oversize", "only truncate is served yet"),
+            (self.open.is_some(), "spec.failurePolicy", "failurePolicy is not served yet"),
         ]
         .into_iter()
         .filter(|(applies, ..)| *applies)
@@ -130,7 +131,11 @@ pub(super) fn read(map: &Map, metadata: Option<Metadata>, antrea: bool) -> Optio
         }
         _ => {}
     }
-    if return_port.is_some() && return_port == target {
+    let same_name = return_port
+        .as_ref()
+        .and_then(Port::name)
+        .is_some_and(|name| target.as_ref().and_then(Port::name) == Some(name));
+    if same_name || (return_port.is_some() && return_port == target) {
         spec.contradiction("targetPort and returnPort are the same");
         return None;
     }

@@ -1,9 +1,11 @@
 //! YAML as a tree whose values know their places. In: text. Out: one [`Tree`] per document.
 
+use std::collections::BTreeSet;
+
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 use serde_json::Value as Json;
 
-use super::MAX_TEXT;
+use super::{MAX_TEXT, ObjectErrorKind};
 
 /// Nesting that is followed.
 pub(super) const MAX_DEPTH: usize = 16;
@@ -31,8 +33,15 @@ pub(super) enum Value {
 
 /// Why a text is no tree.
 pub(super) struct Malformed {
+    pub(super) kind: ObjectErrorKind,
     pub(super) place: Place,
     pub(super) problem: String,
+}
+
+impl Malformed {
+    fn syntax(place: Place, problem: &str) -> Self {
+        Self { kind: ObjectErrorKind::Syntax, place, problem: problem.to_owned() }
+    }
 }
 
 impl Tree {
@@ -61,7 +70,11 @@ impl Tree {
                 "" | "~" | "null" => Json::Null,
                 "true" => Json::Bool(true),
                 "false" => Json::Bool(false),
-                _ => text.parse::<i64>().map_or_else(|_| Json::String(text.clone()), Json::from),
+                _ => match text.parse::<i64>() {
+                    // A label 007 stays one.
+                    Ok(number) if number.to_string() == *text => Json::from(number),
+                    _ => Json::String(text.clone()),
+                },
             },
         }
     }
@@ -71,7 +84,7 @@ impl Tree {
 pub(super) fn read(text: &str) -> Result<Vec<Tree>, Malformed> {
     if text.len() > MAX_TEXT {
         let problem = format!("the text has {} bytes; at most {MAX_TEXT} are read", text.len());
-        return Err(Malformed { place: Place { line: 1, column: 1 }, problem });
+        return Err(Malformed { kind: ObjectErrorKind::Limit, place: Place { line: 1, column: 1 }, problem });
     }
     let mut reader = Reader { parser: Parser::new_from_str(text) };
     let mut documents = Vec::new();
@@ -98,7 +111,7 @@ impl<'a> Reader<'a> {
                 Some(Err(error)) => {
                     let marker = error.marker();
                     let place = Place { line: marker.line(), column: marker.col() + 1 };
-                    return Err(Malformed { place, problem: error.info().replace('\n', " ") });
+                    return Err(Malformed::syntax(place, &error.info()));
                 }
                 None => return Ok((Event::StreamEnd, Span::default())),
             }
@@ -107,9 +120,10 @@ impl<'a> Reader<'a> {
 
     fn value(&mut self, event: Event<'a>, span: &Span, depth: usize) -> Result<Tree, Malformed> {
         let place = Place { line: span.start.line(), column: span.start.col() + 1 };
-        let refuse = |problem: String| Err(Malformed { place, problem });
+        let refuse = |problem: &str| Err(Malformed::syntax(place, problem));
         if depth > MAX_DEPTH {
-            return refuse(format!("nested deeper than {MAX_DEPTH} levels"));
+            let problem = format!("nested deeper than {MAX_DEPTH} levels");
+            return Err(Malformed { kind: ObjectErrorKind::Limit, place, problem });
         }
         let value = match event {
             Event::Scalar(text, style, ..) => {
@@ -117,8 +131,8 @@ impl<'a> Reader<'a> {
             }
             Event::SequenceStart(..) => Value::List(self.list(depth)?),
             Event::MappingStart(..) => Value::Map(self.map(depth)?),
-            Event::Alias(..) => return refuse("aliases (*name) are not read; write the value out".into()),
-            _ => return refuse("a value is expected here".into()),
+            Event::Alias(..) => return refuse("aliases (*name) are not read; write the value out"),
+            _ => return refuse("a value is expected here"),
         };
         Ok(Tree { place, value })
     }
@@ -134,7 +148,7 @@ impl<'a> Reader<'a> {
     }
 
     fn map(&mut self, depth: usize) -> Result<Vec<(String, Place, Tree)>, Malformed> {
-        let mut entries: Vec<(String, Place, Tree)> = Vec::new();
+        let (mut entries, mut names) = (Vec::new(), BTreeSet::new());
         loop {
             let (event, span) = self.next()?;
             if matches!(event, Event::MappingEnd) {
@@ -142,13 +156,10 @@ impl<'a> Reader<'a> {
             }
             let key = self.value(event, &span, depth + 1)?;
             let Value::Scalar { text, .. } = key.value else {
-                return Err(Malformed { place: key.place, problem: "a field name is expected here".into() });
+                return Err(Malformed::syntax(key.place, "a field name is expected here"));
             };
-            if entries.iter().any(|(other, ..)| *other == text) {
-                return Err(Malformed {
-                    place: key.place,
-                    problem: format!("field {text} stands here twice"),
-                });
+            if !names.insert(text.clone()) {
+                return Err(Malformed::syntax(key.place, &format!("field {text} stands here twice")));
             }
             let (event, span) = self.next()?;
             let value = self.value(event, &span, depth + 1)?;
