@@ -5,15 +5,21 @@
 mod agent;
 mod bpffs;
 mod capture;
+mod http;
+mod iperf;
 mod netns;
 mod process;
+mod raw;
 mod stream;
 mod topology;
 
 pub use agent::{Agent, binary};
 pub use bpffs::Scratch;
 pub use capture::Capture;
+pub use http::Page;
+pub use iperf::{Iperf, IperfReport};
 pub use netns::NetNs;
 pub use process::{Background, run, run_ok};
+pub use raw::RawSocket;
 pub use stream::{StreamReport, UdpStream};
 pub use topology::{COLLECTOR_V4, COLLECTOR_V6, NODE_V4, Pod, Topology, TopologyOptions};
