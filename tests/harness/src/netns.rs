@@ -130,6 +130,15 @@ impl NetNs {
         parsed[0]["stats64"][direction][field].as_u64().with_context(|| format!("no counter in {text}"))
     }
 
+    /// Switches an offload of an interface, named as `ethtool -K` names it: tso, gso, gro, tx, rx.
+    ///
+    /// # Errors
+    /// When there is no such interface, or it cannot do otherwise.
+    pub fn offload(&self, interface: &str, name: &str, on: bool) -> Result<()> {
+        let state = if on { "on" } else { "off" };
+        self.run_ok(&["ethtool", "-K", interface, name, state]).map(drop)
+    }
+
     /// Sends `count` echo requests of `size` payload bytes; returns how many came back.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //!  pod web-1 ─ eth0 ══ veth-web-1 ┤ node ├ uplink0 ══ eth0 ─ collector
 //! ```
 //! Pods have 10.10.1.N/32 and fd00:10:1::N/128 by routes, the node answers for its neighbours' addresses.
+//! With a bridge they are neighbours in 10.10.1.0/24 and fd00:10:1::/64, and the node's `br0` is their gateway.
 
 use anyhow::Result;
 
@@ -19,6 +20,9 @@ pub const COLLECTOR_V6: &str = "2001:db8::9";
 /// The gateway that all pods see.
 const GATEWAY_V4: &str = "169.254.1.1";
 const GATEWAY_V6: &str = "fe80::1";
+/// The bridge's addresses in the pods' networks.
+const BRIDGE_V4: &str = "10.10.1.1";
+const BRIDGE_V6: &str = "fd00:10:1::1";
 
 /// How a scene differs from the usual one.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +33,13 @@ pub struct TopologyOptions {
     pub pod_mtu: u32,
     /// MTU of the underlay.
     pub underlay_mtu: u32,
+    /// The pods hang on a Linux bridge of the node instead of on routes of their own.
+    pub bridge: bool,
 }
 
 impl Default for TopologyOptions {
     fn default() -> Self {
-        Self { pods: 2, pod_mtu: 1500, underlay_mtu: 1600 }
+        Self { pods: 2, pod_mtu: 1500, underlay_mtu: 1600, bridge: false }
     }
 }
 
@@ -87,6 +93,9 @@ impl Topology {
         let collector = NetNs::new("collector")?;
         let mut scene = Self { node, pods: Vec::new(), collector, options };
         scene.lay_underlay()?;
+        if options.bridge {
+            scene.lay_bridge()?;
+        }
         for number in 0..options.pods {
             scene.add_pod(number)?;
         }
@@ -121,6 +130,14 @@ impl Topology {
             netns.ip(&["link", "set", device, "up"])?;
         }
         Ok(())
+    }
+
+    fn lay_bridge(&self) -> Result<()> {
+        // Its own queries for multicast listeners would be counted with the pods' packets.
+        self.node.ip(&["link", "add", "br0", "type", "bridge", "mcast_snooping", "0"])?;
+        self.node.ip(&["addr", "add", &format!("{BRIDGE_V4}/24"), "dev", "br0"])?;
+        self.node.ip(&["addr", "add", &format!("{BRIDGE_V6}/64"), "dev", "br0", "nodad"])?;
+        self.node.ip(&["link", "set", "br0", "up"]).map(drop)
     }
 
     /// Adds pod `web-NUMBER`.
@@ -167,10 +184,24 @@ impl Topology {
             "netns",
             inside.name(),
         ])?;
-        inside.ip(&["addr", "add", &format!("{}/32", pod.v4), "dev", "eth0"])?;
-        inside.ip(&["addr", "add", &format!("{}/128", pod.v6), "dev", "eth0", "nodad"])?;
         inside.ip(&["link", "set", "eth0", "up"])?;
         node.ip(&["link", "set", &pod.interface, "up"])?;
+        if self.options.bridge { self.join_bridge(pod) } else { self.route(pod) }
+    }
+
+    fn join_bridge(&self, pod: &Pod) -> Result<()> {
+        let inside = &pod.netns;
+        self.node.ip(&["link", "set", &pod.interface, "master", "br0"])?;
+        inside.ip(&["addr", "add", &format!("{}/24", pod.v4), "dev", "eth0"])?;
+        inside.ip(&["addr", "add", &format!("{}/64", pod.v6), "dev", "eth0", "nodad"])?;
+        inside.ip(&["route", "add", "default", "via", BRIDGE_V4, "dev", "eth0"])?;
+        inside.ip(&["-6", "route", "add", "default", "via", BRIDGE_V6, "dev", "eth0"]).map(drop)
+    }
+
+    fn route(&self, pod: &Pod) -> Result<()> {
+        let (node, inside) = (&self.node, &pod.netns);
+        inside.ip(&["addr", "add", &format!("{}/32", pod.v4), "dev", "eth0"])?;
+        inside.ip(&["addr", "add", &format!("{}/128", pod.v6), "dev", "eth0", "nodad"])?;
         let hardware = node.run_ok(&["cat", "/proc/sys/net/ipv4/conf/default/forwarding"])?;
         anyhow::ensure!(hardware.trim() == "1", "the node does not forward");
         let mac = self.mac(&pod.interface)?;

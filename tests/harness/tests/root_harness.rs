@@ -31,6 +31,43 @@ fn root_pods_reach_each_other_and_the_collector_through_the_node() -> Result<()>
 }
 
 #[test]
+fn root_bridged_pods_are_neighbours_and_the_bridge_is_their_gateway() -> Result<()> {
+    let scene = Topology::with(TopologyOptions { bridge: true, ..Default::default() })?;
+    let [first, second] = &scene.pods[..] else { unreachable!("two pods") };
+    for address in [&second.v4, &second.v6] {
+        assert_eq!(first.netns.ping(address, 5, 56)?, 5, "{address}");
+        // A neighbour's own MAC address: nobody routed in between.
+        let entry = first.netns.ip(&["neigh", "show", address, "dev", "eth0"])?;
+        assert!(entry.contains(&second.mac), "{address}: {entry}");
+    }
+    assert_eq!(first.netns.ping("192.0.2.1", 2, 56)?, 2, "the node beyond the gateway");
+    Ok(())
+}
+
+/// The longest frame a capture in front of the second pod has of a page that the first one fetches there.
+fn longest_segment(scene: &Topology, scratch: &Scratch) -> Result<u64> {
+    let [first, second] = &scene.pods[..] else { unreachable!("two pods") };
+    let capture = Capture::start(&scene.node, &second.interface, scratch.path(), "tcp", 128)?;
+    Page { address: second.v4.clone(), port: 8080, bytes: 2_000_000 }.fetch(&first.netns, &second.netns)?;
+    let rows = Capture::fields(&capture.stop(), 1111, "", &["frame.len"])?;
+    Ok(rows.iter().flatten().filter_map(|len| len.parse().ok()).max().unwrap_or_default())
+}
+
+#[test]
+fn root_an_offload_can_be_switched() -> Result<()> {
+    let (scene, scratch) = (Topology::new()?, Scratch::new()?);
+    let longest = longest_segment(&scene, &scratch)?;
+    assert!(longest > 1514, "no super-packets with TSO: {longest}");
+    for name in ["tso", "gso", "gro"] {
+        scene.pods[1].netns.offload("eth0", name, false)?;
+        scene.node.offload(&scene.pods[1].interface, name, false)?;
+    }
+    let longest = longest_segment(&scene, &scratch)?;
+    assert!((1000..=1514).contains(&longest), "super-packets without TSO: {longest}");
+    Ok(())
+}
+
+#[test]
 fn root_a_capture_has_each_packet_and_tshark_reads_it() -> Result<()> {
     let (scene, scratch) = (Topology::new()?, Scratch::new()?);
     let [first, second] = &scene.pods[..] else { unreachable!("two pods") };
