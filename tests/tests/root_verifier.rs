@@ -11,7 +11,7 @@ use podwire_harness::{NetNs, Scratch};
 use podwire_tests::test_run::{Program, Size};
 
 #[test]
-fn programs_stay_within_their_budget() -> Result<()> {
+fn root_programs_stay_within_their_budget() -> Result<()> {
     let budget = budget()?;
     let netns = NetNs::new("verifier")?;
     netns.ip(&["link", "add", "pod0", "type", "veth", "peer", "name", "pod0-p"])?;

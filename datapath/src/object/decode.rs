@@ -15,6 +15,9 @@ const ALIKE: f64 = 0.7;
 /// Characters of what the user wrote that one part of a message repeats.
 const SHOWN: usize = 300;
 
+/// Mistakes of a file that are told; a text can hold far more than anybody reads.
+const MAX_ERRORS: usize = 1000;
+
 /// Where mistakes are collected.
 pub(super) struct Context {
     file: String,
@@ -48,6 +51,9 @@ impl Context {
         problem: String,
         allowed: Option<String>,
     ) {
+        if self.count() >= MAX_ERRORS {
+            return;
+        }
         self.errors.borrow_mut().push(ObjectError {
             kind,
             file: self.file.clone(),

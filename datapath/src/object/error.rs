@@ -96,7 +96,7 @@ impl fmt::Display for ObjectError {
 
 impl std::error::Error for ObjectError {}
 
-/// All mistakes of a file, in its order; never empty.
+/// The mistakes of a file, in its order; never empty, at most 1,000.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Errors(pub(super) Vec<ObjectError>);
 

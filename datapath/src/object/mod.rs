@@ -102,7 +102,7 @@ impl Located {
 /// Reads all objects of a text: YAML documents, JSON, `kind: List`.
 ///
 /// # Errors
-/// Every mistake that was found. Nothing of a text with a mistake is returned.
+/// Every mistake that was found, the first 1,000 of them. Nothing of a text with a mistake is returned.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Located>, Errors> {
     let context = Context::new(file);
     let mut objects = Vec::new();

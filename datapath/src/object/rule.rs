@@ -1,5 +1,6 @@
 //! Match rules. In: an entry of `match`. Out: a [`Rule`] for the compiler.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
@@ -168,24 +169,30 @@ fn read_addresses(field: &Field) -> Option<AddressSet> {
         field.parse(prefix, "a CIDR, like 10.0.0.0/8 or fd00::/64").map(|cidr: IpNet| cidr.trunc())
     };
     let cidrs: Vec<IpNet> = cidrs.iter().filter_map(read).collect();
+    let within: BTreeSet<IpNet> = cidrs.iter().copied().collect();
     let mut outside = false;
     let except: Vec<IpNet> = except
         .iter()
         .filter_map(|field| {
             let prefix = read(field)?;
-            if !cidrs.iter().any(|cidr| cidr.contains(&prefix)) {
+            if !lies_in(prefix, &within) {
                 field.refuse(&format!("{prefix} lies in none of cidrs"), None);
                 outside = true;
             }
             Some(prefix)
         })
         .collect();
-    let empty = |cidr: &IpNet| except.iter().any(|prefix: &IpNet| prefix.contains(cidr));
-    if !outside && !cidrs.is_empty() && cidrs.iter().all(empty) {
+    let without: BTreeSet<IpNet> = except.iter().copied().collect();
+    if !outside && !cidrs.is_empty() && cidrs.iter().all(|cidr| lies_in(*cidr, &without)) {
         map.contradiction("except leaves nothing of cidrs");
         return None;
     }
     (!outside && !cidrs.is_empty()).then_some(AddressSet { cidrs, except })
+}
+
+/// Whether one of these holds all of a prefix: a look at each of its lengths, however many they are.
+fn lies_in(prefix: IpNet, cidrs: &BTreeSet<IpNet>) -> bool {
+    std::iter::successors(Some(prefix), IpNet::supernet).any(|cidr| cidrs.contains(&cidr))
 }
 
 /// Type and code as one range of `type << 8 | code`.

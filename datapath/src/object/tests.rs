@@ -238,17 +238,23 @@ fn a_message_is_one_line_of_bounded_length() {
 
 #[test]
 fn all_mistakes_of_a_file_come_in_its_order() {
-    let one = own("{vxlan: {remoteIP: 192.0.2.300, vnni: 1}}", "  priority: high\n");
+    let more = "  priority: high\n  returnPort: {device: {name: eth0}}\n";
+    let one = own("{vxlan: {remoteIP: 192.0.2.300, vnni: 1}}", more);
     let said = errors(&format!("{one}---\napiVersion: podwire.io/v1alpha1\nkind: Pod\n"));
-    let starts =
-        ["f.yaml:8:34: ", "f.yaml:8:47: ", "f.yaml:9:13: ", "f.yaml:12:7: Pod: kind: unknown kind Pod"];
+    let starts = [
+        "f.yaml:5:3: TrafficControl/m: spec: action Mirror",
+        "f.yaml:8:34: ",
+        "f.yaml:8:47: ",
+        "f.yaml:9:13: ",
+        "f.yaml:13:7: Pod: kind: unknown kind Pod",
+    ];
     assert_eq!(said.len(), starts.len(), "{said:?}");
     assert!(said.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{said:?}");
 }
 
-/// A map of as many fields as a text holds: each is looked up once.
+/// As many fields and prefixes as a text holds: each is looked up once.
 #[test]
-fn many_fields_are_read_in_little_time() {
+fn many_values_are_read_in_little_time() {
     let labels: String = (0..90_000).map(|number| format!("l{number}: v, ")).collect();
     let text = format!(
         "apiVersion: podwire.io/v1alpha1\nkind: Namespace\nmetadata: {{name: a, labels: {{{labels}}}}}\n"
@@ -256,7 +262,17 @@ fn many_fields_are_read_in_little_time() {
     let begin = std::time::Instant::now();
     let Object::Namespace(namespace) = accepted(&text) else { panic!("a namespace") };
     assert_eq!(namespace.metadata.labels.len(), 90_000);
+    let cidrs = |length: u8| -> String {
+        (0..30_000).map(|number| format!("10.{}.{}.0/{length}, ", number / 256, number % 256)).collect()
+    };
+    let more = format!("  match: [{{peer: {{cidrs: [{}], except: [{}]}}}}]\n", cidrs(25), cidrs(26));
+    accepted(&own("{device: {name: eth0}}", &more));
     assert!(begin.elapsed().as_secs() < 10, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_file_full_of_mistakes_tells_the_first_thousand() {
+    assert_eq!(errors(&"--- 1\n".repeat(2000)).len(), 1000);
 }
 
 #[test]
