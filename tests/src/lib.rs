@@ -1,5 +1,7 @@
 //! What several tests of this crate need beyond the harness.
 
+#[cfg(feature = "test-run")]
+pub mod model;
 pub mod node;
 pub mod pcapng;
 pub mod signals;
