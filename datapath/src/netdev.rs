@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
 use rtnetlink::packet_core::NetlinkPayload;
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
-use rtnetlink::packet_route::neighbour::{NeighbourFlags, NeighbourState};
+use rtnetlink::packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::sys::{AsyncSocket, SocketAddr};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
@@ -117,19 +120,47 @@ impl Netdev {
             .and_then(|answer| read_route(&answer, remote))
     }
 
-    /// Has the kernel look for a neighbour that it does not know. A known one is left alone: replacing it, even
-    /// with "use", would forget its address, and a permanent one for good.
+    /// Keeps the kernel's own knowledge of a neighbour fresh: an unknown one is looked for, one whose time is up
+    /// is asked again and stays usable meanwhile. Copies go past the neighbour layer and would not do that.
+    ///
+    /// One that is known for good, or being asked, is left alone: a plain "use" would make it forget its address.
     pub(crate) fn probe_neighbour(&self, ifindex: u32, address: IpAddr) {
-        let request = self
-            .handle
-            .neighbours()
-            .add(ifindex, address)
-            .state(NeighbourState::None)
-            .flags(NeighbourFlags::Use);
+        let add = self.handle.neighbours().add(ifindex, address);
+        let request = match self.neighbour_state(ifindex, address) {
+            None => add.state(NeighbourState::None).flags(NeighbourFlags::Use),
+            Some(NeighbourState::Failed) => {
+                add.state(NeighbourState::None).flags(NeighbourFlags::Use).replace()
+            }
+            Some(NeighbourState::Stale) => {
+                let mut request = add.state(NeighbourState::Probe).replace();
+                // Without an address of ours the kernel keeps the one it has.
+                let keep = |attribute: &NeighbourAttribute| {
+                    !matches!(attribute, NeighbourAttribute::LinkLayerAddress(_))
+                };
+                request.message_mut().attributes.retain(keep);
+                request
+            }
+            Some(_) => return,
+        };
         // A device without neighbours (point to point) refuses, and needs none.
         if let Err(error) = self.runtime.block_on(request.execute()) {
             tracing::debug!(%address, %error, "the kernel does not look for this neighbour");
         }
+    }
+
+    fn neighbour_state(&self, ifindex: u32, address: IpAddr) -> Option<NeighbourState> {
+        let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let request = self.handle.neighbours().get().set_address_family(family);
+        let known = self.runtime.block_on(request.execute().try_collect::<Vec<_>>()).ok()?;
+        let wanted = match address {
+            IpAddr::V4(address) => NeighbourAddress::Inet(address),
+            IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+        };
+        let is_it = |message: &&NeighbourMessage| {
+            message.header.ifindex == ifindex
+                && message.attributes.contains(&NeighbourAttribute::Destination(wanted.clone()))
+        };
+        known.iter().find(is_it).map(|message| message.header.state)
     }
 }
 

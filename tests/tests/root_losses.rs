@@ -163,3 +163,30 @@ fn root_copies_wait_for_the_neighbour() -> Result<()> {
     assert_eq!((counters.sent_packets, all_lost(&counters)), (0, 0), "{counters:?}");
     Ok(())
 }
+
+/// The collector changes its MAC address and tells nobody: refreshes have the kernel find out.
+#[test]
+fn root_a_neighbour_that_changes_in_silence_is_found_again() -> Result<()> {
+    let (scene, scratch) = (Topology::new()?, Scratch::new()?);
+    let vxlan = scene.vxlan(1, 1111)?;
+    for knob in ["base_reachable_time_ms=200", "retrans_time_ms=50", "gc_stale_time=600"] {
+        scene.node.run_ok(&["sysctl", "-qw", &format!("net.ipv4.neigh.uplink0.{knob}")])?;
+    }
+    scene.warm_up()?;
+    let node = Node::open(&scene.node, &scratch, Hook::Auto)?;
+    node.apply(&wish(&scene, &collector()))?;
+    scene.collector.ip(&["link", "set", "eth0", "address", "02:00:00:00:00:77"])?;
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        node.refresh()?;
+        let before = scene.collector.counter(&vxlan, "rx", "packets")?;
+        stream(&scene, false, || Ok(()))?;
+        if scene.collector.counter(&vxlan, "rx", "packets")? - before == COUNT {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "copies still go to the old address");
+    }
+    let neighbour = scene.node.ip(&["neigh", "show", "dev", "uplink0", COLLECTOR_V4])?;
+    assert!(neighbour.contains("02:00:00:00:00:77"), "{neighbour}");
+    Ok(())
+}
