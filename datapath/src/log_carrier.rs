@@ -1,5 +1,5 @@
 //! Log lines of the programs. In: records that a debug object (`cargo xtask ebpf --log`) writes. Out: `tracing`
-//! events of the target `podwire_ebpf`. The shipped object writes none.
+//! events of the target `podwire_bpf`. The shipped object writes none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,11 +23,11 @@ impl Log for Carrier {
     fn log(&self, record: &Record) {
         let line = record.args();
         match record.level() {
-            Level::Error => tracing::error!(target: "podwire_ebpf", "{line}"),
-            Level::Warn => tracing::warn!(target: "podwire_ebpf", "{line}"),
-            Level::Info => tracing::info!(target: "podwire_ebpf", "{line}"),
-            Level::Debug => tracing::debug!(target: "podwire_ebpf", "{line}"),
-            Level::Trace => tracing::trace!(target: "podwire_ebpf", "{line}"),
+            Level::Error => tracing::error!(target: "podwire_bpf", "{line}"),
+            Level::Warn => tracing::warn!(target: "podwire_bpf", "{line}"),
+            Level::Info => tracing::info!(target: "podwire_bpf", "{line}"),
+            Level::Debug => tracing::debug!(target: "podwire_bpf", "{line}"),
+            Level::Trace => tracing::trace!(target: "podwire_bpf", "{line}"),
         }
     }
 
