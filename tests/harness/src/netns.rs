@@ -1,6 +1,7 @@
 //! A network namespace with a name that `ip netns` knows.
 
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use nix::sched::{CloneFlags, setns};
 use serde_json::Value;
 
+use crate::ping::Ping;
 use crate::process::{Background, run, run_ok};
 
 /// A namespace, deleted on drop.
@@ -25,8 +27,11 @@ impl NetNs {
     /// # Errors
     /// Without root.
     pub fn new(role: &str) -> Result<Self> {
+        // The kernel gives process ids again, and a process that was killed leaves its namespaces behind: without
+        // chance in the name, a later one would find it taken.
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("pw-{role}-{}-{count}", std::process::id());
+        let chance = RandomState::new().hash_one(count) as u32;
+        let name = format!("pw-{role}-{}-{count}-{chance:08x}", std::process::id());
         run_ok(&["ip", "netns", "add", &name])?;
         let netns = Self { name };
         netns.ip(&["link", "set", "lo", "up"])?;
@@ -144,15 +149,8 @@ impl NetNs {
     /// # Errors
     /// When ping cannot be run.
     pub fn ping(&self, destination: &str, count: u32, size: u32) -> Result<u32> {
-        let (count_text, size_text) = (count.to_string(), size.to_string());
-        let words =
-            ["ping", "-n", "-q", "-i", "0.002", "-W", "2", "-c", &count_text, "-s", &size_text, destination];
-        let said = String::from_utf8_lossy(&self.run(&words)?.stdout).into_owned();
-        let received = said
-            .lines()
-            .find_map(|line| line.split(", ").find_map(|part| part.strip_suffix(" received")))
-            .with_context(|| format!("ping said: {said}"))?;
-        Ok(received.parse()?)
+        let ping = Ping { destination: destination.to_owned(), count, size, ..Ping::default() };
+        Ok(ping.run(self)?.received)
     }
 }
 

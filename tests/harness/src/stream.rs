@@ -18,6 +18,10 @@ pub struct StreamReport {
     pub duplicates: u64,
     /// Received with other bytes than sent.
     pub damaged: u64,
+    /// Received for the first time after one with a higher number (RFC 4737, section 3).
+    pub reordered: u64,
+    /// Numbers of those that never came, from 0.
+    pub missing: Vec<u64>,
 }
 
 impl StreamReport {
@@ -99,7 +103,7 @@ fn collect(socket: &UdpSocket, count: u64, size: usize) -> Result<StreamReport> 
     let mut seen = vec![false; usize::try_from(count)?];
     let (mut report, mut buffer, mut expected) =
         (StreamReport::default(), vec![0; 65536], vec![0; size.max(8)]);
-    let mut quiet = 0;
+    let (mut quiet, mut next) = (0, 0);
     while quiet < 6 && report.received < count {
         let Ok(len) = socket.recv(&mut buffer) else {
             quiet += 1;
@@ -121,11 +125,44 @@ fn collect(socket: &UdpSocket, count: u64, size: usize) -> Result<StreamReport> 
             report.duplicates += 1;
         } else {
             report.received += 1;
+            report.reordered += u64::from(number < next);
+            next = next.max(number + 1);
         }
     }
     // A second copy of the last ones may still be on its way.
     while socket.recv(&mut buffer).is_ok() {
         report.duplicates += 1;
     }
+    report.missing = (0..).zip(&seen).filter(|(_, seen)| !**seen).map(|(number, _)| number).collect();
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    use anyhow::Result;
+
+    use super::{collect, fill};
+
+    #[test]
+    fn a_receiver_tells_lost_doubled_damaged_and_late_ones_apart() -> Result<()> {
+        let receiver = UdpSocket::bind("127.0.0.1:0")?;
+        receiver.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let sender = UdpSocket::bind("127.0.0.1:0")?;
+        sender.connect(receiver.local_addr()?)?;
+        let mut payload = vec![0; 100];
+        for number in [0, 1, 6, 2, 3, 3, 4] {
+            fill(&mut payload, number);
+            sender.send(&payload)?;
+        }
+        fill(&mut payload, 5);
+        payload[50] ^= 1;
+        sender.send(&payload)?;
+        let report = collect(&receiver, 8, 100)?;
+        assert_eq!((report.received, report.duplicates, report.damaged), (6, 1, 1), "{report:?}");
+        assert_eq!((report.reordered, report.missing.as_slice()), (3, [5, 7].as_slice()), "{report:?}");
+        Ok(())
+    }
 }

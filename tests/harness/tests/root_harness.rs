@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use podwire_harness::{
-    COLLECTOR_V4, COLLECTOR_V6, Capture, Iperf, Page, RawSocket, Scratch, Topology, TopologyOptions,
-    UdpStream, run_ok,
+    COLLECTOR_V4, COLLECTOR_V6, Capture, Iperf, KernelLog, NetNs, Page, Ping, PingReport, RawSocket, Scratch,
+    Topology, TopologyOptions, UdpStream, run_ok,
 };
 
 #[test]
@@ -81,6 +81,49 @@ fn root_a_capture_has_each_packet_and_tshark_reads_it() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn root_a_ping_in_one_piece_or_not_at_all() -> Result<()> {
+    let scene = Topology::with(TopologyOptions { pods: 1, ..Default::default() })?;
+    for (destination, headers) in [(COLLECTOR_V4, 28), (COLLECTOR_V6, 48)] {
+        let fits = Ping {
+            destination: destination.to_owned(),
+            count: 3,
+            size: 1600 - headers,
+            interval: Duration::from_millis(5),
+            whole: true,
+        };
+        let all = PingReport { transmitted: 3, received: 3 };
+        assert_eq!(fits.run(&scene.node)?, all, "{destination}");
+        let longer = Ping { size: fits.size + 1, ..fits };
+        assert_eq!(longer.run(&scene.node)?, PingReport { received: 0, ..all }, "{destination}");
+        assert_eq!(Ping { whole: false, ..longer }.run(&scene.node)?, all, "{destination}");
+    }
+    Ok(())
+}
+
+#[test]
+fn root_the_kernels_log_is_read_from_now_on() -> Result<()> {
+    // Without its line's end the kernel holds a record back, until it knows that no more of it comes.
+    let say = |text: &str| std::fs::write("/dev/kmsg", format!("{text}\n"));
+    say("podwire-harness: before")?;
+    let mut log = KernelLog::from_now()?;
+    say("podwire-harness: after")?;
+    let records = log.records()?;
+    assert!(records.iter().any(|record| record.contains("podwire-harness: after")), "{records:?}");
+    assert!(!records.iter().any(|record| record.contains("podwire-harness: before")), "{records:?}");
+    say("WARNING: podwire-harness wrote this, not the kernel")?;
+    log.check()
+}
+
+#[test]
+fn root_two_namespaces_of_one_role_have_two_names() -> Result<()> {
+    let (one, other) = (NetNs::new("twin")?, NetNs::new("twin")?);
+    assert_ne!(one.name(), other.name());
+    let chance = |netns: &NetNs| netns.name().rsplit('-').next().map(str::to_owned);
+    assert_ne!(chance(&one), chance(&other), "nothing but a counter tells them apart");
+    Ok(())
+}
+
 fn stream(scene: &Topology, harm: impl FnOnce() -> Result<()>) -> Result<podwire_harness::StreamReport> {
     let [first, second] = &scene.pods[..] else { unreachable!("two pods") };
     let gap = Duration::from_micros(500);
@@ -103,6 +146,7 @@ fn root_a_stream_knows_what_is_missing() -> Result<()> {
     })?;
     assert!(!hurt.is_whole() && hurt.received > 0 && hurt.received < hurt.sent, "{hurt:?}");
     assert_eq!((hurt.duplicates, hurt.damaged), (0, 0), "{hurt:?}");
+    assert_eq!(hurt.missing.len() as u64, hurt.sent - hurt.received, "{hurt:?}");
     Ok(())
 }
 
