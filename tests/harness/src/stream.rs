@@ -5,7 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use nix::sys::socket::{setsockopt, sockopt};
+
 use crate::netns::NetNs;
+
+/// Bytes of the receiver's socket buffer.
+const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// What a receiver saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +60,10 @@ impl UdpStream {
         let any = if self.destination.contains(':') { "[::]" } else { "0.0.0.0" };
         let bind = format!("{any}:{}", self.port);
         let receiver = to.enter(move || UdpSocket::bind(&bind).context("binding the receiver"))?;
+        // Room for the whole stream: on a busy machine the receiver may not run for a while, and what its own
+        // socket drops would look like a loss on the way.
+        setsockopt(&receiver, sockopt::RcvBufForce, &RECEIVE_BUFFER)
+            .context("sizing the receiver's buffer")?;
         receiver.set_read_timeout(Some(Duration::from_millis(500)))?;
         let (stream, count) = (self.clone(), self.count);
         let target = if self.destination.contains(':') {
