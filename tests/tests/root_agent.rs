@@ -223,10 +223,20 @@ fn root_kill_and_restart_under_load() -> Result<()> {
 fn root_one_agent_per_folder() -> Result<()> {
     let (scene, scratch) = (Topology::new()?, Scratch::new()?);
     let _agent = Agent::start(&scene.node, scratch.path(), &[])?;
-    let error = Agent::start(&scene.node, scratch.path(), &[]).map(drop).err();
-    // The first one answers at the same socket, so the second one's own log tells.
-    let log = std::fs::read_to_string(scratch.path().join("agent.log"))?;
-    assert!(log.contains("is held by another agent"), "{error:?}\n{log}");
+    let path = |name: &str| scratch.path().join(name).to_string_lossy().into_owned();
+    let binary = podwire_harness::binary().to_string_lossy().into_owned();
+    let (config, socket, bpffs) = (path("config"), path("other.sock"), path("bpf/podwire"));
+    for state in [path("state"), path("other-state")] {
+        // In the namespace, and with the same folder of pins; once with the same state as well.
+        let words = [
+            &binary, "agent", "--node", "n", "--uplink", "uplink0", "--config", &config, "--socket", &socket,
+            "--bpffs", &bpffs, "--state", &state,
+        ];
+        let second = scene.node.run(&words)?;
+        let said = String::from_utf8_lossy(&second.stderr).into_owned();
+        assert_eq!(second.status.code(), Some(1), "{said}");
+        assert!(said.contains("another agent"), "{said}");
+    }
     Ok(())
 }
 
