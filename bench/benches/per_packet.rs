@@ -43,8 +43,11 @@ fn main() -> Result<()> {
                 endpoints: vec![endpoint.name.clone()],
                 directions: vec![Direction::Egress],
                 rules,
+                stateful: false,
+                options: podwire_datapath::SessionOptions::default(),
                 target: Target::Device { name: "nowhere".into() },
             }],
+            ..Desired::default()
         })?;
         let ifindex = applied.endpoints[0].ifindex.context("an interface")?;
         let link = scratch.bpf().join(format!("podwire/v1/links/{ifindex}-ingress"));

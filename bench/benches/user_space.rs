@@ -14,7 +14,7 @@ use podwire_core::wire::encap::{
 };
 use podwire_core::wire::ethernet;
 use podwire_datapath::compile::tables::MemoryTables;
-use podwire_datapath::compile::{EndpointRules, Mirror, compile, synthetic};
+use podwire_datapath::compile::{EndpointRules, Policy, compile, synthetic};
 
 fn template() -> OuterTemplate {
     let addresses = OuterAddresses::new([192, 0, 2, 1].into(), [192, 0, 2, 9].into()).expect("one family");
@@ -66,8 +66,7 @@ fn parsing(criterion: &mut Criterion) {
 fn rules(criterion: &mut Criterion) {
     for count in [100, 1000, 10_000] {
         let rules = synthetic(count, 1);
-        let endpoint =
-            EndpointRules { slot: 0, ingress: Vec::new(), egress: vec![Mirror { session: 0, rules }] };
+        let endpoint = EndpointRules { slot: 0, ingress: Vec::new(), egress: vec![Policy::mirror(0, rules)] };
         let endpoints = [endpoint];
         let mut group = criterion.benchmark_group("rules");
         group.sample_size(10);
@@ -77,7 +76,8 @@ fn rules(criterion: &mut Criterion) {
         let mut tables = MemoryTables::new();
         tables.write(compile(&endpoints).expect("they fit").relocate(0));
         tables.set_endpoint_slot(1, 0);
-        let ruleset = tables.endpoint_ruleset(Generation(0), 0, Direction::Egress).expect("a rule set");
+        let ruleset =
+            tables.endpoint(Generation(0), 0).expect("an endpoint").rulesets[Direction::Egress as usize] - 1;
         let facts = stage::parse(&tcp_frame([10, 20, 0, 9], 80, 64));
         group.bench_with_input(BenchmarkId::new("classify", count), &facts, |bench, facts| {
             bench.iter(|| stage::classify(&tables, ruleset, Direction::Egress, black_box(facts)));

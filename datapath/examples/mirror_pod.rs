@@ -22,11 +22,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             endpoints: vec!["default/pod".into()],
             directions: Direction::ALL.to_vec(),
             rules: Vec::new(),
+            stateful: false,
+            options: podwire_datapath::SessionOptions::default(),
             target: Target::Tunnel {
                 remote: collector.parse()?,
                 tunnel: Tunnel::Vxlan { vni: 1, port: 1111 },
             },
         }],
+        ..Desired::default()
     })?;
     std::thread::sleep(Duration::from_secs(seconds.parse()?));
     for (_, target, count) in datapath.counters()?.sessions {

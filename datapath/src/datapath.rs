@@ -3,27 +3,39 @@
 //! Tables are double-banked: an apply fills the idle bank, reads it back, and flips one word. What fails before
 //! the flip changes nothing; a packet sees one bank, whole.
 
+mod attach;
+mod devices;
+mod flows;
+mod health;
+mod install;
+mod returns;
+
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use aya::Ebpf;
 use podwire_core::abi::{
-    ABI_VERSION, ConfigRow, Direction, EndpointCounters, Generation, Reason, SessionCounters, SessionRow,
-    layout, limits,
+    Direction, EndpointCounters, Generation, Liveness, PolicyCounters, PolicyRow, Reason, SessionCounters,
+    SessionRow, limits,
 };
 
-use crate::compile::{self, Image};
-use crate::desired::{Desired, Target};
-use crate::error::{Context, Error, ErrorKind};
+use crate::compile::Image;
+use crate::desired::Desired;
+use crate::error::Error;
+use crate::internal;
 use crate::links::{self, Hook, Place};
 use crate::log_carrier::{self, LogCarrier};
-use crate::maps::Maps;
+use crate::maps::{Maps, Table};
 use crate::netdev::{Link, Netdev};
 use crate::pins::Pins;
-use crate::plan::{self, FREE, SessionPlan};
-use crate::program::{self, FROM_POD, MIRROR, TO_POD};
+use crate::plan::{self, SessionKey};
+use crate::program;
+use crate::relay::{self, Relay};
 use crate::slots::Slots;
-use crate::status::{Applied, Counters, EndpointState, SessionState, sum_endpoint, sum_session};
+use crate::status::{Applied, Counters, sum_endpoint, sum_policy, sum_session};
+
+use health::Health;
+use returns::Returns;
 
 /// How a datapath is opened.
 #[derive(Clone, Debug)]
@@ -34,6 +46,10 @@ pub struct Options {
     pub hook: Hook,
     /// Name of the private mirror device; its peer's has `-p` behind it.
     pub mirror_device: String,
+    /// Name of the device that cuts super-packets up; its peer's has `-p` behind it.
+    pub segment_device: String,
+    /// The interface towards other nodes, by which tunnelled packets come back from tools.
+    pub uplink: Option<String>,
     /// `skb->mark` of copies. Only copies carry it; marks of other packets are never changed.
     pub copy_mark: u32,
 }
@@ -44,6 +60,8 @@ impl Default for Options {
             bpffs: PathBuf::from("/sys/fs/bpf/podwire"),
             hook: Hook::Auto,
             mirror_device: "pw-mirror".into(),
+            segment_device: "pw-segment".into(),
+            uplink: None,
             copy_mark: 0x7077_0001,
         }
     }
@@ -60,11 +78,20 @@ pub struct Datapath {
     bpf: Ebpf,
     maps: Maps,
     netdev: Netdev,
+    relay: Relay,
     mirror_ifindex: u32,
+    segment_ifindex: u32,
     generation: Generation,
     /// Endpoint name and interface index by slot.
     endpoints: Slots<(String, u32)>,
-    sessions: Slots<Target>,
+    sessions: Slots<SessionKey>,
+    /// Names by number.
+    policies: Slots<String>,
+    /// What was last said of a session's target.
+    live: HashMap<u32, Liveness>,
+    returns: Returns,
+    health: HashMap<String, Health>,
+    flows_are_empty: bool,
     desired: Desired,
     /// What the bank in force was made of.
     in_force: Option<InForce>,
@@ -79,7 +106,8 @@ pub struct Datapath {
 #[derive(PartialEq)]
 struct InForce {
     image: Image,
-    rows: Vec<SessionRow>,
+    sessions: Vec<SessionRow>,
+    policies: Vec<PolicyRow>,
 }
 
 impl Datapath {
@@ -93,8 +121,14 @@ impl Datapath {
     pub fn open(options: Options) -> Result<Self, Error> {
         let tcx = links::resolve(options.hook)?;
         let pins = Pins::open(&options.bpffs)?;
-        let (mut bpf, maps) = program::load(&pins)?;
+        let (mut bpf, mut maps) = program::load(&pins)?;
         let log = log_carrier::start(&mut bpf);
+        let relay = Relay::start(
+            maps.take_relay()?,
+            Table::reopen(&pins, "RELAY_COUNTERS")?,
+            Table::reopen(&pins, "CLOCK")?,
+            options.copy_mark,
+        )?;
         let netdev = Netdev::open()?;
         let config = maps.config.get(0)?;
         let mut datapath = Self {
@@ -103,10 +137,17 @@ impl Datapath {
             bpf,
             maps,
             netdev,
+            relay,
             mirror_ifindex: config.mirror_ifindex,
+            segment_ifindex: config.segment_ifindex,
             generation: Generation(config.generation),
             endpoints: Slots::new(limits::ENDPOINTS),
             sessions: Slots::new(limits::SESSIONS),
+            policies: Slots::new(limits::POLICIES),
+            live: HashMap::new(),
+            returns: Returns::default(),
+            health: HashMap::new(),
+            flows_are_empty: false,
             desired: Desired::default(),
             in_force: None,
             attached: HashMap::new(),
@@ -115,8 +156,9 @@ impl Datapath {
             options,
         };
         let links = datapath.netdev.links()?;
-        datapath.ensure_mirror_device(&links)?;
+        datapath.ensure_private_devices(&links)?;
         datapath.find_attached(&links)?;
+        datapath.find_returns()?;
         Ok(datapath)
     }
 
@@ -129,15 +171,24 @@ impl Datapath {
     /// an attachment that failed, the tables are in force and the next refresh tries again.
     pub fn apply(&mut self, desired: &Desired) -> Result<Applied, Error> {
         plan::check(desired)?;
-        let links = self.netdev.links()?;
-        let whole = links.get(&self.options.mirror_device).is_some_and(|link| link.up);
-        if !whole {
-            self.ensure_mirror_device(&links)?;
+        let mut links = self.netdev.links()?;
+        if !self.private_devices_are_whole(&links) {
+            self.ensure_private_devices(&links)?;
         }
+        // What packets are about to need is there before they are sent to it; what they no longer need goes
+        // after the last one is back.
+        if internal::ensure(&self.netdev, desired, &links) {
+            links = self.netdev.links()?;
+        }
+        self.maps.clock.set(0, relay::clock_offset())?;
+        let problems = self.attach_returns(desired, &links);
         let mut applied = self.install(desired, &links)?;
         self.desired = desired.clone();
-        applied.endpoints = self.attach(&links);
+        applied.return_problems = problems;
+        applied.endpoints = self.attach_endpoints(&links);
+        applied.again_in = self.retire(&links)?;
         self.forget_unused(&links)?;
+        self.expire_flows()?;
         Ok(applied)
     }
 
@@ -163,21 +214,30 @@ impl Datapath {
                 counters.endpoints.push((name.clone(), direction, sum));
             }
         }
-        for (session, target) in self.sessions.iter() {
+        for (session, key) in self.sessions.iter() {
             let rows = self.maps.session_counters.get(session)?;
-            let sum = rows.iter().fold(SessionCounters::default(), sum_session);
-            counters.sessions.push((session, target.clone(), sum));
+            let relayed = self.maps.relay_counters.get(session)?;
+            let sum = rows.iter().chain([&relayed]).fold(SessionCounters::default(), sum_session);
+            counters.sessions.push((session, key.target.clone(), sum));
+        }
+        for (number, name) in self.policies.iter() {
+            let rows = self.maps.policy_counters.get(number)?;
+            let sum = rows.iter().fold(PolicyCounters::default(), sum_policy);
+            counters.policies.push((name.clone(), sum));
         }
         for reason in Reason::ALL {
             counters.reasons.push((*reason, self.maps.reason(*reason)?));
         }
+        let links = self.netdev.links()?;
+        counters.segment_queue_drops =
+            links.get(&self.options.segment_device).map_or(0, |link| link.tx_dropped);
         Ok(counters)
     }
 
     /// Leaves everything in force and pinned.
     pub fn close(self) {}
 
-    /// Takes everything down: programs, pins, the private mirror device.
+    /// Takes everything down: programs, pins, the devices that podwire made.
     ///
     /// # Errors
     /// `Kernel`; the rest is taken down all the same where it can be.
@@ -188,42 +248,15 @@ impl Datapath {
             let place = Place { interface: &interface, ifindex, direction };
             result = result.and(links::detach(&self.pins, self.tcx, place));
         }
-        result = result.and(self.netdev.delete(&self.options.mirror_device));
+        for device in [&self.options.mirror_device, &self.options.segment_device] {
+            result = result.and(self.netdev.delete(device));
+        }
+        if let Ok(links) = self.netdev.links() {
+            for port in internal::existing(&links) {
+                result = result.and(internal::remove(&self.netdev, &port));
+            }
+        }
         result.and(self.pins.clear())
-    }
-
-    fn ensure_mirror_device(&mut self, links: &HashMap<String, Link>) -> Result<(), Error> {
-        let name = self.options.mirror_device.clone();
-        let peer = format!("{name}-p");
-        let mut links = links.clone();
-        if !(links.contains_key(&name) && links.contains_key(&peer)) {
-            self.netdev.create_pair(&name, &peer)?;
-            links = self.netdev.links()?;
-        }
-        for end in [&name, &peer] {
-            let link = links.get(end).ok_or_else(|| gone(end))?;
-            if !link.up {
-                // No address of its own, so that the kernel does not announce one on it.
-                let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/addr_gen_mode"), "1");
-                self.netdev.prepare(end, link.index)?;
-            }
-        }
-        let index = links.get(&name).ok_or_else(|| gone(&name))?.index;
-        // Copies count as received here, so that the kernel's route lookup may forward them.
-        for family in ["ipv4", "ipv6"] {
-            let path = format!("/proc/sys/net/{family}/conf/{name}/forwarding");
-            if let Err(error) = std::fs::write(&path, "1") {
-                if family == "ipv4" {
-                    return Err(error).context(|| format!("writing {path}"));
-                }
-                tracing::debug!(%path, %error, "this kernel has no IPv6");
-            }
-        }
-        let place = Place { interface: &name, ifindex: index, direction: Direction::Ingress };
-        links::attach(&mut self.bpf, MIRROR, &self.pins, self.tcx, place)?;
-        self.attached.insert((index, Direction::Ingress), name);
-        self.mirror_ifindex = index;
-        Ok(())
     }
 
     /// Finds the hooks that an earlier run left.
@@ -236,213 +269,15 @@ impl Datapath {
         Ok(())
     }
 
-    /// Builds the next generation in the idle bank and flips to it, unless it equals the one in force.
-    fn install(&mut self, desired: &Desired, links: &HashMap<String, Link>) -> Result<Applied, Error> {
-        let sessions = self.plan_sessions(desired, links)?;
-        self.take_slots(desired, links)?;
-        let ifindex_of = |interface: &str| links.get(interface).map(|link| link.index);
-        let slots: HashMap<&str, u32> = desired
-            .endpoints
-            .iter()
-            .filter_map(|endpoint| {
-                let key = (endpoint.name.clone(), ifindex_of(&endpoint.interface)?);
-                Some((endpoint.name.as_str(), self.endpoints.find(&key)?))
-            })
-            .collect();
-        let rules =
-            plan::rules(desired, |name| slots.get(name).copied(), |target| self.sessions.find(target));
-        let image = compile::compile(&rules)?;
-        let mut rows = vec![FREE; limits::SESSIONS as usize];
-        for (session, _, plan) in &sessions {
-            rows[*session as usize] = plan.row;
-        }
-        let next = InForce { image, rows };
-        let unchanged = self.in_force.as_ref() == Some(&next)
-            && self.maps.config.get(0)?.mirror_ifindex == self.mirror_ifindex;
-        let usage = next.image.usage();
-        if !unchanged {
-            self.write_and_flip(&next)?;
-            self.in_force = Some(next);
-        }
-        let sessions = sessions
-            .into_iter()
-            .map(|(session, target, plan)| SessionState {
-                session,
-                mirrors: feeding(desired, &target),
-                target,
-                problem: plan.problem,
-            })
-            .collect();
-        Ok(Applied { generation: self.generation.0, endpoints: Vec::new(), sessions, usage })
-    }
-
-    fn write_and_flip(&mut self, next: &InForce) -> Result<(), Error> {
-        let generation = self.generation.next();
-        let bank = generation.bank();
-        let tables = next.image.relocate(bank);
-        self.maps.nodes.fill(tables.nodes.base, &tables.nodes.rows)?;
-        self.maps.prefixes.fill(tables.prefixes.base, &tables.prefixes.rows)?;
-        self.maps.chunks.fill(tables.chunks.base, &tables.chunks.rows)?;
-        self.maps.spans.fill(tables.spans.base, &tables.spans.rows)?;
-        self.maps.rulesets.fill(tables.rulesets.base, &tables.rulesets.rows)?;
-        self.maps.endpoints.fill(tables.endpoints.base, &tables.endpoints.rows)?;
-        self.maps.sessions.fill(bank * limits::SESSIONS, &next.rows)?;
-        self.maps.config.set(
-            0,
-            ConfigRow {
-                generation: generation.0,
-                abi_version: ABI_VERSION,
-                mirror_ifindex: self.mirror_ifindex,
-                copy_mark: self.options.copy_mark,
-                layout_hash: layout::HASH,
-            },
-        )?;
-        self.generation = generation;
-        wait_for_packets();
-        Ok(())
-    }
-
-    fn plan_sessions(
-        &mut self,
-        desired: &Desired,
-        links: &HashMap<String, Link>,
-    ) -> Result<Vec<(u32, Target, SessionPlan)>, Error> {
-        let mut plans = Vec::new();
-        let mut seen = HashSet::new();
-        for target in desired.mirrors.iter().map(|mirror| &mirror.target) {
-            if !seen.insert(target) {
-                continue;
-            }
-            let plan = plan::session(target, links, |remote| {
-                let route = self.netdev.route(remote)?;
-                self.netdev.probe_neighbour(route.ifindex, route.next_hop);
-                Some(route)
-            })?;
-            plans.push((self.session_slot(target, &plan)?, target.clone(), plan));
-        }
-        plans.sort_by_key(|(session, ..)| *session);
-        Ok(plans)
-    }
-
-    /// The session's number: its own, or that of an equal row which an earlier run left in force, or a free one.
-    fn session_slot(&mut self, target: &Target, plan: &SessionPlan) -> Result<u32, Error> {
-        if let Some(session) = self.sessions.find(target) {
-            return Ok(session);
-        }
-        if self.in_force.is_none() && self.generation != Generation(0) {
-            for session in 0..limits::SESSIONS {
-                let row = self.maps.sessions.get(self.generation.bank() * limits::SESSIONS + session)?;
-                if row == plan.row && self.sessions.adopt(session, target.clone()) {
-                    return Ok(session);
-                }
-            }
-        }
-        let full = || {
-            let what = format!("a node has at most {} sessions; no room for {target}", limits::SESSIONS);
-            Error::new(ErrorKind::TableFull, what)
-        };
-        let session = self.sessions.take(target.clone()).ok_or_else(full)?;
-        self.maps.session_counters.reset(session, SessionCounters::default())?;
-        Ok(session)
-    }
-
-    /// Gives every endpoint whose interface exists a slot, and tells the datapath which.
-    fn take_slots(&mut self, desired: &Desired, links: &HashMap<String, Link>) -> Result<(), Error> {
-        for endpoint in &desired.endpoints {
-            let Some(link) = links.get(&endpoint.interface) else {
-                continue;
-            };
-            let key = (endpoint.name.clone(), link.index);
-            if self.endpoints.find(&key).is_some() {
-                continue;
-            }
-            let left = if self.in_force.is_none() { self.maps.interface_slot(link.index)? } else { None };
-            if left.is_some_and(|slot| self.endpoints.adopt(slot, key.clone())) {
-                continue;
-            }
-            let full = || {
-                let what =
-                    format!("a node has at most {} endpoints; no room for {}", limits::ENDPOINTS, key.0);
-                Error::new(ErrorKind::TableFull, what)
-            };
-            let slot = self.endpoints.take(key.clone()).ok_or_else(full)?;
-            for direction in Direction::ALL {
-                let row = slot * 2 + direction.index();
-                self.maps.endpoint_counters.reset(row, EndpointCounters::default())?;
-            }
-            self.maps.set_interface_slot(link.index, Some(slot))?;
-        }
-        Ok(())
-    }
-
-    /// Puts programs where rules are and takes them off where none are. A failure is the endpoint's own.
-    fn attach(&mut self, links: &HashMap<String, Link>) -> Vec<EndpointState> {
-        let mut wanted = HashSet::from([(self.mirror_ifindex, Direction::Ingress)]);
-        let mut states = Vec::new();
-        let desired = self.desired.clone();
-        for endpoint in &desired.endpoints {
-            let mut state = EndpointState {
-                name: endpoint.name.clone(),
-                interface: endpoint.interface.clone(),
-                ifindex: links.get(&endpoint.interface).map(|link| link.index),
-                attached: [false; 2],
-                problem: None,
-            };
-            if let Some(ifindex) = state.ifindex {
-                for direction in Direction::ALL {
-                    if self.has_rules(&endpoint.name, ifindex, direction) {
-                        wanted.insert((ifindex, direction));
-                        let place = Place { interface: &endpoint.interface, ifindex, direction };
-                        match self.attach_one(place) {
-                            Ok(()) => state.attached[direction.index() as usize] = true,
-                            Err(error) => state.problem = Some(error.to_string()),
-                        }
-                    }
-                }
-            } else {
-                state.problem = Some(format!("interface {} does not exist", endpoint.interface));
-            }
-            states.push(state);
-        }
-        let stale: Vec<_> = self.attached.keys().filter(|key| !wanted.contains(key)).copied().collect();
-        for (ifindex, direction) in stale {
-            let interface = self.attached.remove(&(ifindex, direction)).unwrap_or_default();
-            let place = Place { interface: &interface, ifindex, direction };
-            if let Err(error) = links::detach(&self.pins, self.tcx, place) {
-                tracing::warn!(%interface, %error, "a program could not be taken off");
-                self.attached.insert((ifindex, direction), interface);
-            }
-        }
-        states
-    }
-
-    fn attach_one(&mut self, place: Place) -> Result<(), Error> {
-        let key = (place.ifindex, place.direction);
-        // After a restart the program behind the link is the earlier run's: swapped once, then left alone.
-        if self.updated.contains(&key) && self.attached.contains_key(&key) {
-            return Ok(());
-        }
-        let program = match place.direction {
-            Direction::Egress => FROM_POD,
-            Direction::Ingress => TO_POD,
-        };
-        links::attach(&mut self.bpf, program, &self.pins, self.tcx, place)?;
-        self.attached.insert(key, place.interface.to_owned());
-        self.updated.insert(key);
-        Ok(())
-    }
-
-    fn has_rules(&self, name: &str, ifindex: u32, direction: Direction) -> bool {
-        let Some(slot) = self.endpoints.find(&(name.to_owned(), ifindex)) else {
-            return false;
-        };
-        self.in_force.as_ref().is_some_and(|in_force| in_force.image.has_rules(slot, direction))
-    }
-
     /// Frees slots and sessions that the generation in force does not use.
     fn forget_unused(&mut self, links: &HashMap<String, Link>) -> Result<(), Error> {
-        let targets: HashSet<&Target> = self.desired.mirrors.iter().map(|mirror| &mirror.target).collect();
-        self.sessions.retain(|target| targets.contains(target));
+        let (mut sessions, mut names) = (HashSet::new(), HashSet::new());
+        for policy in plan::policies(&self.desired) {
+            names.insert(policy.name);
+            sessions.insert(policy.session);
+        }
+        self.sessions.retain(|session| sessions.contains(session));
+        self.policies.retain(|name| names.contains(name.as_str()));
         let live: HashSet<(&str, u32)> = self
             .desired
             .endpoints
@@ -463,28 +298,5 @@ impl Datapath {
         }
         self.endpoints.retain(|(name, ifindex)| live.contains(&(name.as_str(), *ifindex)));
         Ok(())
-    }
-}
-
-/// Names of the mirrors that feed a session.
-fn feeding(desired: &Desired, target: &Target) -> Vec<String> {
-    desired
-        .mirrors
-        .iter()
-        .filter(|mirror| mirror.target == *target)
-        .map(|mirror| mirror.name.clone())
-        .collect()
-}
-
-fn gone(name: &str) -> Error {
-    Error::new(ErrorKind::Kernel, format!("device {name} is gone right after it was made"))
-}
-
-/// Waits until no packet can still run under an earlier generation: `membarrier`'s global command waits for an
-/// RCU grace period, in which every program that had begun has ended.
-fn wait_for_packets() {
-    if crate::sys::membarrier_global().is_err() {
-        // The command is refused where CPUs run without the timer tick; programs run for microseconds.
-        std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use podwire_core::abi::Direction;
 use podwire_core::wire::encap::Tunnel;
@@ -13,8 +14,10 @@ use crate::compile::Rule;
 pub struct Desired {
     /// The endpoints of this node.
     pub endpoints: Vec<Endpoint>,
-    /// The mirrors.
+    /// The mirrors. Every one that matches a packet applies.
     pub mirrors: Vec<Mirror>,
+    /// The redirects. The first one that matches a packet applies.
+    pub redirects: Vec<Redirect>,
 }
 
 /// A pod's interface on this node.
@@ -29,7 +32,7 @@ pub struct Endpoint {
 /// A wish for copies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mirror {
-    /// A name that stays the same. Unique.
+    /// A name that stays the same. Unique among mirrors and redirects.
     pub name: String,
     /// Names of the endpoints that it applies to.
     pub endpoints: Vec<String>,
@@ -37,13 +40,50 @@ pub struct Mirror {
     pub directions: Vec<Direction>,
     /// Which packets: any rule that matches; none for all packets.
     pub rules: Vec<Rule>,
+    /// Whether the direction is that of the connection, with its replies. Rules are asked about the packet that
+    /// opened it.
+    pub stateful: bool,
     /// Where the copies go.
     pub target: Target,
+    /// How, and how many. Mirrors with the same target have the same options.
+    pub options: SessionOptions,
 }
 
-/// Where copies go. Mirrors with equal targets share a session.
+/// A wish to send packets through a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Redirect {
+    /// A name that stays the same. Unique among mirrors and redirects.
+    pub name: String,
+    /// Names of the endpoints that it applies to.
+    pub endpoints: Vec<String>,
+    /// Directions relative to the pod.
+    pub directions: Vec<Direction>,
+    /// Which packets: any rule that matches; none for all packets.
+    pub rules: Vec<Rule>,
+    /// As of [`Mirror::stateful`].
+    pub stateful: bool,
+    /// Where the tool takes packets.
+    pub target: Target,
+    /// Where it gives them back.
+    pub return_port: Target,
+    /// Whether packets are dropped when the tool does not take them; otherwise they go on without it.
+    pub closed: bool,
+    /// The tool counts as dead when packets went to it and none came back for so long.
+    pub health_check: Option<Duration>,
+    /// Whether packets that do not fit a tunnel's path are sent in fragments; otherwise the tool does not take
+    /// them.
+    pub fragment: bool,
+}
+
+/// Where packets go. Mirrors with equal targets share a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
+    /// A port that podwire makes, and removes with its last user: a device of this name for a tool to read from
+    /// or to write to.
+    Internal {
+        /// Its name.
+        name: String,
+    },
     /// Out of an existing device, as they are.
     Device {
         /// Its name. While it does not exist, copies are counted as lost.
@@ -58,9 +98,73 @@ pub enum Target {
     },
 }
 
+/// How copies are made for a session, and how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SessionOptions {
+    /// Bytes of each frame that are sent; `None` for all.
+    pub truncate: Option<u32>,
+    /// Which part is sent; `None` for all.
+    pub sampling: Option<Sampling>,
+    /// Frames per second at most; `None` for no limit.
+    pub rate_limit: Option<u32>,
+    /// What becomes of a frame that does not fit its path.
+    pub oversize: Oversize,
+    /// How the copies are made.
+    pub engine: Engine,
+}
+
+/// One in so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sampling {
+    /// How many.
+    pub one_in: u32,
+    /// Of flows, both directions of one together; otherwise of packets.
+    pub by_flow: bool,
+}
+
+/// What becomes of a frame that does not fit its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Oversize {
+    /// It is cut.
+    #[default]
+    Truncate,
+    /// It is sent in fragments of the outer packet.
+    Fragment,
+    /// It is dropped.
+    Drop,
+}
+
+/// How copies are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// As suits the session: ERSPAN and other numbered sessions by segments, short truncated copies by
+    /// snapshots, the rest by clones.
+    #[default]
+    Auto,
+    /// A clone, super-packets whole: the least work. Checksums are as the sender's offload left them.
+    Clone,
+    /// What would be on the wire: super-packets cut up, checksums complete, each packet numbered and timed.
+    Segment,
+    /// The head of each frame, without a clone; put into its tunnel by the agent.
+    Snap,
+}
+
+impl Engine {
+    /// The word that users read.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Clone => "clone",
+            Self::Segment => "segment",
+            Self::Snap => "snap",
+        }
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Internal { name } => write!(f, "internal {name}"),
             Self::Device { name } => write!(f, "device {name}"),
             Self::Tunnel { remote, tunnel } => match tunnel {
                 Tunnel::Vxlan { vni, port } => write!(f, "vxlan {remote} vni {vni} port {port}"),
@@ -70,8 +174,12 @@ impl fmt::Display for Target {
                 Tunnel::ErspanII { session, index } => {
                     write!(f, "erspan {remote} version 1 session {session} index {index}")
                 }
-                Tunnel::ErspanIII { session, hardware_id, .. } => {
-                    write!(f, "erspan {remote} version 2 session {session} hardware id {hardware_id}")
+                Tunnel::ErspanIII { session, hardware_id, direction, .. } => {
+                    write!(f, "erspan {remote} version 2 session {session} hardware id {hardware_id}")?;
+                    match direction {
+                        Some(direction) => write!(f, " direction {}", *direction as u32),
+                        None => Ok(()),
+                    }
                 }
             },
         }

@@ -18,23 +18,26 @@ pub mod compile;
 mod datapath;
 mod desired;
 mod error;
+mod internal;
 mod links;
 mod log_carrier;
 #[allow(unsafe_code, reason = "tells aya which rows may be copied byte by byte")]
 mod maps;
 pub mod netdev;
 pub mod object;
+mod offload;
 mod pins;
 mod plan;
 pub mod probe;
 mod program;
+mod relay;
 mod slots;
 mod status;
-#[allow(unsafe_code, reason = "one system call that takes numbers only")]
+#[allow(unsafe_code, reason = "system calls that no crate of ours wraps")]
 mod sys;
 
 pub use datapath::{Datapath, Options};
-pub use desired::{Desired, Endpoint, Mirror, Target};
+pub use desired::{Desired, Endpoint, Engine, Mirror, Oversize, Redirect, Sampling, SessionOptions, Target};
 pub use error::{Error, ErrorKind};
 pub use links::Hook;
 pub use podwire_core as core;

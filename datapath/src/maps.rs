@@ -4,13 +4,15 @@
 //! byte by byte.
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use podwire_core::abi::{
-    ChunkRow, ConfigRow, EndpointCounters, EndpointRow, NodeRow, PrefixRow, Reason, RulesetRow,
-    SessionCounters, SessionRow, SpanRow, limits,
+    ChunkRow, ConfigRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, LiveRow, NodeRow, PolicyCounters,
+    PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TunnelKey,
+    limits,
 };
 
 use crate::error::{Context, Error, ErrorKind};
+use crate::pins::Pins;
 
 /// A row as aya copies it.
 #[repr(transparent)]
@@ -28,7 +30,7 @@ macro_rules! plain {
 }
 
 plain!(ChunkRow, ConfigRow, EndpointCounters, EndpointRow, NodeRow, PrefixRow, RulesetRow, SessionCounters);
-plain!(SessionRow, SpanRow);
+plain!(SessionRow, SpanRow, PolicyRow, PolicyCounters, LiveRow, FlowKey, FlowRow, TunnelKey, RelayRow, u64);
 
 // SAFETY: `Plain` is implemented for such types only, here above.
 unsafe impl<T: Plain> aya::Pod for Row<T> {}
@@ -41,8 +43,14 @@ pub(crate) struct Table<T: Plain> {
 
 impl<T: Plain> Table<T> {
     fn take(bpf: &mut Ebpf, name: &'static str) -> Result<Self, Error> {
-        let map = bpf.take_map(name).ok_or_else(|| missing(name))?;
+        let map = take_map(bpf, name)?;
         Ok(Self { name, map: Array::try_from(map).context(|| format!("map {name}"))? })
+    }
+
+    /// A second handle of a pinned map, for another thread.
+    pub(crate) fn reopen(pins: &Pins, name: &'static str) -> Result<Self, Error> {
+        let data = MapData::from_pin(pins.map(name)).context(|| format!("opening map {name}"))?;
+        Ok(Self { name, map: Array::try_from(Map::Array(data)).context(|| format!("map {name}"))? })
     }
 
     pub(crate) fn get(&self, index: u32) -> Result<T, Error> {
@@ -80,7 +88,7 @@ pub(crate) struct CpuTable<T: Plain> {
 
 impl<T: Plain> CpuTable<T> {
     fn take(bpf: &mut Ebpf, name: &'static str, cpus: usize) -> Result<Self, Error> {
-        let map = bpf.take_map(name).ok_or_else(|| missing(name))?;
+        let map = take_map(bpf, name)?;
         Ok(Self { name, map: PerCpuArray::try_from(map).context(|| format!("map {name}"))?, cpus })
     }
 
@@ -111,6 +119,18 @@ pub(crate) struct Maps {
     pub(crate) sessions: Table<SessionRow>,
     pub(crate) endpoint_counters: CpuTable<EndpointCounters>,
     pub(crate) session_counters: CpuTable<SessionCounters>,
+    pub(crate) relay_counters: Table<SessionCounters>,
+    pub(crate) policies: Table<PolicyRow>,
+    pub(crate) policy_counters: CpuTable<PolicyCounters>,
+    pub(crate) live: Table<LiveRow>,
+    pub(crate) sequences: Table<u64>,
+    pub(crate) paces: Table<u64>,
+    pub(crate) clock: Table<u64>,
+    pub(crate) flows: HashMap<MapData, Row<FlowKey>, Row<FlowRow>>,
+    pub(crate) return_ports: HashMap<MapData, u32, u32>,
+    pub(crate) return_tunnels: HashMap<MapData, Row<TunnelKey>, u32>,
+    /// For the user-space encapsulator, which takes it.
+    ring: Option<RingBuf<MapData>>,
     reason_counters: PerCpuArray<MapData, u64>,
 }
 
@@ -126,10 +146,25 @@ pub(crate) const NAMES: &[&str] = &[
     "CHUNKS",
     "SPANS",
     "SESSIONS",
+    "POLICIES",
+    "LIVE",
+    "SEQUENCES",
+    "PACES",
+    "CLOCK",
+    "FLOWS",
+    "TRIPS",
+    "RETURN_PORTS",
+    "RETURN_TUNNELS",
+    "RELAY",
+    "RELAY_COUNTERS",
+    "FACTS",
+    "JOB",
+    "RECORD",
     "COPY",
     "HEADERS",
     "ENDPOINT_COUNTERS",
     "SESSION_COUNTERS",
+    "POLICY_COUNTERS",
     "REASON_COUNTERS",
 ];
 
@@ -138,13 +173,12 @@ impl Maps {
         let cpus = aya::util::nr_cpus().map_err(|(what, error)| {
             Error::caused(ErrorKind::Kernel, format!("counting CPUs ({what})"), error)
         })?;
-        let interfaces = bpf.take_map("INTERFACES").ok_or_else(|| missing("INTERFACES"))?;
-        let far = bpf.take_map("FAR_INTERFACES").ok_or_else(|| missing("FAR_INTERFACES"))?;
-        let reasons = bpf.take_map("REASON_COUNTERS").ok_or_else(|| missing("REASON_COUNTERS"))?;
+        let interfaces = take_map(bpf, "INTERFACES")?;
+        let reasons = take_map(bpf, "REASON_COUNTERS")?;
         Ok(Self {
             config: Table::take(bpf, "CONFIG")?,
             interfaces: Array::try_from(interfaces).context(|| "map INTERFACES".into())?,
-            far_interfaces: HashMap::try_from(far).context(|| "map FAR_INTERFACES".into())?,
+            far_interfaces: take_hash(bpf, "FAR_INTERFACES")?,
             endpoints: Table::take(bpf, "ENDPOINTS")?,
             rulesets: Table::take(bpf, "RULESETS")?,
             nodes: Table::take(bpf, "NODES")?,
@@ -154,8 +188,24 @@ impl Maps {
             sessions: Table::take(bpf, "SESSIONS")?,
             endpoint_counters: CpuTable::take(bpf, "ENDPOINT_COUNTERS", cpus)?,
             session_counters: CpuTable::take(bpf, "SESSION_COUNTERS", cpus)?,
+            relay_counters: Table::take(bpf, "RELAY_COUNTERS")?,
+            policies: Table::take(bpf, "POLICIES")?,
+            policy_counters: CpuTable::take(bpf, "POLICY_COUNTERS", cpus)?,
+            live: Table::take(bpf, "LIVE")?,
+            sequences: Table::take(bpf, "SEQUENCES")?,
+            paces: Table::take(bpf, "PACES")?,
+            clock: Table::take(bpf, "CLOCK")?,
+            flows: take_hash(bpf, "FLOWS")?,
+            return_ports: take_hash(bpf, "RETURN_PORTS")?,
+            return_tunnels: take_hash(bpf, "RETURN_TUNNELS")?,
+            ring: Some(RingBuf::try_from(take_map(bpf, "RELAY")?).context(|| "map RELAY".into())?),
             reason_counters: PerCpuArray::try_from(reasons).context(|| "map REASON_COUNTERS".into())?,
         })
+    }
+
+    /// The ring to the user-space encapsulator, once.
+    pub(crate) fn take_relay(&mut self) -> Result<RingBuf<MapData>, Error> {
+        self.ring.take().ok_or_else(|| missing("RELAY"))
     }
 
     /// Slot of the endpoint behind an interface.
@@ -197,6 +247,24 @@ impl Maps {
             .context(|| format!("reading the counter of reason {}", reason.as_str()))?;
         Ok(rows.iter().sum())
     }
+}
+
+fn take_map(bpf: &mut Ebpf, name: &str) -> Result<aya::maps::Map, Error> {
+    bpf.take_map(name).ok_or_else(|| missing(name))
+}
+
+fn take_hash<K: aya::Pod, V: aya::Pod>(
+    bpf: &mut Ebpf,
+    name: &'static str,
+) -> Result<HashMap<MapData, K, V>, Error> {
+    HashMap::try_from(take_map(bpf, name)?).context(|| format!("map {name}"))
+}
+
+/// Reads the head of a record; `None` when the record is shorter.
+pub(crate) fn read_head(record: &[u8]) -> Option<RelayRow> {
+    let bytes = record.get(..size_of::<RelayRow>())?;
+    // SAFETY: as many bytes as the row has, and any bytes are a row (`Plain`).
+    Some(unsafe { bytes.as_ptr().cast::<RelayRow>().read_unaligned() })
 }
 
 fn missing(name: &str) -> Error {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt};
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -19,6 +19,7 @@ use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use tokio::runtime::Runtime;
 
 use crate::error::{Context, Error};
+use crate::sys;
 
 /// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_IFADDR`, `RTMGRP_IPV6_ROUTE`.
 const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
@@ -28,6 +29,13 @@ const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 pub(crate) struct Link {
     pub(crate) index: u32,
     pub(crate) up: bool,
+    /// Whether something is at the other end.
+    pub(crate) carrier: bool,
+    /// Bytes of the network layer.
+    pub(crate) mtu: u32,
+    pub(crate) alias: Option<String>,
+    /// Frames that the device did not take.
+    pub(crate) tx_dropped: u64,
 }
 
 /// The way to an address.
@@ -62,17 +70,7 @@ impl Netdev {
     pub(crate) fn links(&self) -> Result<HashMap<String, Link>, Error> {
         let links = self.runtime.block_on(self.handle.link().get().execute().try_collect::<Vec<_>>());
         let links = links.context(|| "listing network devices".into())?;
-        Ok(links
-            .into_iter()
-            .filter_map(|message| {
-                let up = message.header.flags.contains(LinkFlags::Up);
-                let name = message.attributes.into_iter().find_map(|attribute| match attribute {
-                    LinkAttribute::IfName(name) => Some(name),
-                    _ => None,
-                })?;
-                Some((name, Link { index: message.header.index, up }))
-            })
-            .collect())
+        Ok(links.into_iter().filter_map(|message| read_link(&message)).collect())
     }
 
     /// Makes a veth pair, both ends up, for copies on their way: large frames, no addresses, no ARP.
@@ -81,15 +79,49 @@ impl Netdev {
         self.runtime.block_on(request.execute()).context(|| format!("creating device {name}"))
     }
 
+    /// Makes an internal port: `far` for the tool, `near` without offloads.
+    pub(crate) fn create_port(&self, far: &str, near: &str, alias: &str, mtu: u32) -> Result<(), Error> {
+        // Under the near end's name first: an end that is half made is then found again.
+        self.create_pair(near, far)?;
+        let made = self.dress_port(far, near, alias, mtu);
+        if made.is_err() {
+            let _ = self.delete(near);
+        }
+        made
+    }
+
+    fn dress_port(&self, far: &str, near: &str, alias: &str, mtu: u32) -> Result<(), Error> {
+        for end in [far, near] {
+            // Nothing but redirected and copied frames shall be on it.
+            quiet(end);
+        }
+        self.change(
+            LinkUnspec::new_with_name(near).alias(alias).arp(false).multicast(false).mtu(mtu).build(),
+            near,
+        )?;
+        sys::without_offload(near).context(|| format!("switching off offloads of device {near}"))?;
+        self.change(LinkUnspec::new_with_name(far).multicast(false).mtu(mtu).up().build(), far)?;
+        self.change(LinkUnspec::new_with_name(near).up().build(), near)
+    }
+
+    /// Brings both ends of an internal port up to a larger MTU; `far` may be in another namespace.
+    pub(crate) fn grow_pair(&self, near: &str, far: Option<&str>, mtu: u32) -> Result<(), Error> {
+        for end in far.into_iter().chain([near]) {
+            self.change(LinkUnspec::new_with_name(end).mtu(mtu).up().build(), end)?;
+        }
+        Ok(())
+    }
+
+    fn change(&self, message: LinkMessage, name: &str) -> Result<(), Error> {
+        let request = self.handle.link().set(message);
+        self.runtime.block_on(request.execute()).context(|| format!("setting up device {name}"))
+    }
+
     /// Brings a device up in the shape that the mirror program needs.
     pub(crate) fn prepare(&self, name: &str, index: u32) -> Result<(), Error> {
         let down = LinkUnspec::new_with_index(index).arp(false).multicast(false).mtu(MIRROR_MTU).build();
         let up = LinkUnspec::new_with_index(index).up().build();
-        for message in [down, up] {
-            let request = self.handle.link().set(message);
-            self.runtime.block_on(request.execute()).context(|| format!("setting up device {name}"))?;
-        }
-        Ok(())
+        [down, up].into_iter().try_for_each(|message| self.change(message, name))
     }
 
     /// Deletes a device; one that is gone already is no error.
@@ -162,6 +194,34 @@ impl Netdev {
         };
         known.iter().find(is_it).map(|message| message.header.state)
     }
+}
+
+fn read_link(message: &LinkMessage) -> Option<(String, Link)> {
+    let flags = message.header.flags;
+    let mut link = Link {
+        index: message.header.index,
+        up: flags.contains(LinkFlags::Up),
+        carrier: flags.contains(LinkFlags::LowerUp),
+        mtu: 0,
+        alias: None,
+        tx_dropped: 0,
+    };
+    let mut name = None;
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = Some(text.clone()),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::IfAlias(text) => link.alias = Some(text.clone()),
+            LinkAttribute::Stats64(stats) => link.tx_dropped = stats.tx_dropped,
+            _ => {}
+        }
+    }
+    Some((name?, link))
+}
+
+/// Keeps the kernel from speaking on a device by itself. A kernel without IPv6 has nothing to say.
+pub(crate) fn quiet(name: &str) {
+    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
 }
 
 /// Largest MTU of a veth device.

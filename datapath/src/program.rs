@@ -15,6 +15,12 @@ use crate::pins::Pins;
 pub(crate) const FROM_POD: &str = "from_pod";
 pub(crate) const TO_POD: &str = "to_pod";
 pub(crate) const MIRROR: &str = "mirror";
+pub(crate) const SEGMENT: &str = "segment";
+pub(crate) const RETURNED: &str = "returned";
+pub(crate) const FROM_UPLINK: &str = "from_uplink";
+
+/// All of them.
+pub(crate) const NAMES: [&str; 6] = [FROM_POD, TO_POD, MIRROR, SEGMENT, RETURNED, FROM_UPLINK];
 
 static OBJECT: &[u8] = include_bytes_aligned!("../bpf/podwire.bpf.o");
 
@@ -38,7 +44,7 @@ pub(crate) fn load(pins: &Pins) -> Result<(Ebpf, Maps), Error> {
         );
         return Err(Error::new(ErrorKind::ForeignState, what));
     }
-    for name in [FROM_POD, TO_POD, MIRROR] {
+    for name in NAMES {
         links::classifier(&mut bpf, name)?.load().context(|| format!("loading program {name}"))?;
     }
     Ok((bpf, maps))

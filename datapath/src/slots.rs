@@ -23,6 +23,14 @@ impl<T: PartialEq> Slots<T> {
         Some(slot as u32)
     }
 
+    /// The lowest free slot that may be had, given to `thing`.
+    pub(crate) fn take_where(&mut self, thing: T, may: impl Fn(&u32) -> bool) -> Option<u32> {
+        let slot =
+            (0..self.taken.len() as u32).find(|slot| self.taken[*slot as usize].is_none() && may(slot))?;
+        self.taken[slot as usize] = Some(thing);
+        Some(slot)
+    }
+
     /// Gives a certain slot, as read from the kernel after a restart; `false` when it is taken.
     pub(crate) fn adopt(&mut self, slot: u32, thing: T) -> bool {
         match self.taken.get_mut(slot as usize) {

@@ -1,9 +1,12 @@
 //! What is in force, and what was counted.
 
-use podwire_core::abi::{Direction, EndpointCounters, Reason, SessionCounters};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use podwire_core::abi::{Direction, EndpointCounters, PolicyCounters, Reason, SessionCounters};
 
 use crate::compile::Usage;
-use crate::desired::Target;
+use crate::desired::{Engine, SessionOptions, Target};
 
 /// The outcome of an apply.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +19,10 @@ pub struct Applied {
     pub sessions: Vec<SessionState>,
     /// How full the tables are.
     pub usage: Vec<Usage>,
+    /// What is wrong with return ports, by the port.
+    pub return_problems: BTreeMap<String, String>,
+    /// When to refresh to take down what packets on their way may still need; `None`: nothing waits.
+    pub again_in: Option<Duration>,
 }
 
 /// An endpoint's state.
@@ -40,8 +47,12 @@ pub struct SessionState {
     pub session: u32,
     /// Where it goes.
     pub target: Target,
-    /// Names of the mirrors that feed it.
-    pub mirrors: Vec<String>,
+    /// How and how many.
+    pub options: SessionOptions,
+    /// How its frames are made; never [`Engine::Auto`].
+    pub engine: Engine,
+    /// Names of the policies that feed it.
+    pub policies: Vec<String>,
     /// Why copies are lost at present (device missing, no route), `None` when nothing is known to be wrong.
     pub problem: Option<String>,
 }
@@ -53,6 +64,10 @@ pub struct Counters {
     pub endpoints: Vec<(String, Direction, EndpointCounters)>,
     /// By session.
     pub sessions: Vec<(u32, Target, SessionCounters)>,
+    /// By the name of a mirror or redirect.
+    pub policies: Vec<(String, PolicyCounters)>,
+    /// Frames that the segmenting device's queue did not take; they are lost to their sessions.
+    pub segment_queue_drops: u64,
     /// Packets by reason, for the node, zeros included.
     pub reasons: Vec<(Reason, u64)>,
 }
@@ -80,8 +95,27 @@ pub(crate) fn sum_session(mut sum: SessionCounters, row: &SessionCounters) -> Se
     sum.sent_bytes += row.sent_bytes;
     sum.truncated_packets += row.truncated_packets;
     sum.queued_packets += row.queued_packets;
+    sum.sampled_out_packets += row.sampled_out_packets;
+    sum.handed_packets += row.handed_packets;
+    sum.taken_packets += row.taken_packets;
     for (total, count) in sum.lost_packets.iter_mut().zip(row.lost_packets) {
         *total += count;
     }
+    sum
+}
+
+/// Adds the counters of one CPU.
+pub(crate) fn sum_policy(mut sum: PolicyCounters, row: &PolicyCounters) -> PolicyCounters {
+    sum.matched_packets += row.matched_packets;
+    sum.matched_bytes += row.matched_bytes;
+    sum.redirected_packets += row.redirected_packets;
+    sum.redirected_bytes += row.redirected_bytes;
+    sum.returned_packets += row.returned_packets;
+    sum.returned_bytes += row.returned_bytes;
+    sum.bypassed_packets += row.bypassed_packets;
+    sum.refused_packets += row.refused_packets;
+    sum.passed_tool_packets += row.passed_tool_packets;
+    sum.probes += row.probes;
+    sum.probes_returned += row.probes_returned;
     sum
 }

@@ -11,3 +11,61 @@ pub(crate) fn membarrier_global() -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// Switches segmentation and checksum offload of a device off, so that the kernel does both before it hands a
+/// frame to it.
+pub(crate) fn without_offload(interface: &str) -> io::Result<()> {
+    // ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM, ETHTOOL_SSG of linux/ethtool.h; what depends on checksum
+    // offload (UDP segmentation among it) goes with it.
+    const OFF: [u32; 4] = [0x1f, 0x24, 0x17, 0x19];
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))?;
+    OFF.into_iter().try_for_each(|command| set_flag(&socket, interface, command, false))
+}
+
+/// `struct ethtool_value` of linux/ethtool.h.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+fn set_flag(socket: &std::net::UdpSocket, interface: &str, command: u32, on: bool) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let mut value = EthtoolValue { command, data: u32::from(on) };
+    // SAFETY: all zero is a value of this plain C structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let name = interface.as_bytes();
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: the kernel reads and writes `value`, which outlives the call.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets the kernel cut what a raw socket sends into fragments.
+pub(crate) fn allow_fragments(socket: &impl std::os::fd::AsRawFd, v6: bool) -> io::Result<()> {
+    let (level, option, value) = if v6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)
+    };
+    let value: libc::c_int = value;
+    // SAFETY: the option's value is an int that outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

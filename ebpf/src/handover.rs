@@ -11,10 +11,10 @@ use aya_ebpf::bindings::{
     BPF_F_ADJ_ROOM_FIXED_GSO,
 };
 use podwire_core::{
-    abi::{CopyRow, Reason, SessionRow},
+    abi::{CopyRow, Generation, Reason, SessionKind, SessionRow},
     stage::{
-        Packet, Tables,
-        copy::{MAX_LINK_LEN, Outcome, Shape, is_tcp},
+        Counters, Packet, State, Tables,
+        copy::{MAX_LINK_LEN, Outcome, Shape, Stamp, is_numbered, is_tcp, is_timed},
     },
     wire::{
         encap::{Family, OUTER_MAX, OuterTemplate, TunnelKind},
@@ -23,7 +23,9 @@ use podwire_core::{
 };
 
 use crate::{
-    maps::{HEADERS, HEADERS_LEN},
+    global,
+    maps::{self, HEADERS, HEADERS_LEN},
+    relay,
     skb::{Path, Route, Skb},
     tables::Maps,
     verdict::DROP,
@@ -49,13 +51,110 @@ struct Way {
     resolved: bool,
 }
 
+/// What is to be done with a frame.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Job {
+    pub copy: CopyRow,
+    /// Number of the frame in the session, of this CPU.
+    pub number: u64,
+    pub session: u32,
+    /// Not 0 when the frame was cut already.
+    pub truncated: u32,
+}
+
+/// Has a frame sent into its tunnel.
+#[inline(always)]
+pub fn order(frame: Skb, job: &Job) -> i32 {
+    let Some(row) = maps::JOB.get_ptr_mut(0) else {
+        return DROP;
+    };
+    // SAFETY: a per-CPU row; the frame is sent before another one is looked at.
+    unsafe { *row = *job };
+    global::send_tunnelled(frame.as_raw())
+}
+
+/// Sends a frame and books what became of it. Returns the program's code.
+#[inline(always)]
+pub fn send(frame: Skb, job: &Job) -> i32 {
+    let (outcome, code) = match Maps.session(Generation(job.copy.generation), job.session) {
+        Some(row) if row.kind == SessionKind::Tunnel as u32 => tunnel(frame, &job.copy, row, job),
+        _ => (Outcome::Lost(Reason::SessionMissing), DROP),
+    };
+    book(&job.copy, job.session, &outcome);
+    code
+}
+
+/// Books what became of a copy; of a redirected packet the pod's hook is told, which books it.
+#[inline(always)]
+pub fn book(copy: &CopyRow, session: u32, outcome: &Outcome) {
+    if let Outcome::Lost(reason) = *outcome {
+        if copy.redirect != 0 {
+            report(reason);
+        } else {
+            Maps.count_reason(reason);
+        }
+    }
+    Maps.count_session(session, |row| row.record(outcome));
+}
+
+/// Tells the pod's hook that its packet did not leave.
+#[inline(always)]
+fn report(reason: Reason) {
+    if let Some(row) = maps::COPY.get_ptr_mut(0) {
+        // SAFETY: a per-CPU row; the pod's hook reads it when the mirror program is done.
+        unsafe { (*row).failure = reason as u32 + 1 };
+    }
+}
+
+/// What stands in the way.
+enum Trouble {
+    Lost(Reason),
+    /// It does not fit, and the session wants fragments.
+    Fragment,
+}
+
+impl From<Reason> for Trouble {
+    #[inline(always)]
+    fn from(reason: Reason) -> Self {
+        Self::Lost(reason)
+    }
+}
+
 /// Dresses the frame and sends it. Returns what became of it and the program's return code.
 #[inline(always)]
-pub fn tunnel(frame: Skb, copy: &CopyRow, row: &SessionRow, number: u64) -> (Outcome, i32) {
-    match dress(frame, copy, row, number) {
+fn tunnel(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &Job) -> (Outcome, i32) {
+    match dress(frame, copy, row, job) {
         Ok((way, truncated)) if way.resolved => (give(frame, way.ifindex, truncated), DROP),
         Ok((way, truncated)) => (Outcome::Queued { truncated }, Skb::redirect_neigh(way.ifindex)),
-        Err(reason) => (Outcome::Lost(reason), DROP),
+        Err(Trouble::Lost(reason)) => (Outcome::Lost(reason), DROP),
+        Err(Trouble::Fragment) => (fragment(frame, copy, row, job), DROP),
+    }
+}
+
+/// The kernel cuts packets into fragments only for sockets.
+#[inline(always)]
+fn fragment(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &Job) -> Outcome {
+    let about = relay::About {
+        session: job.session,
+        bank: Generation(copy.generation).bank(),
+        direction: copy.direction,
+        flow_hash: copy.flow_hash,
+        captured: frame.frame_len(),
+    };
+    if Maps.relay_is_alive(Maps.now()) && relay::record(frame, row, &about) {
+        Outcome::Handed
+    } else {
+        Outcome::Lost(Reason::RingFull)
+    }
+}
+
+/// Makes the segments of a TCP super-packet smaller, so that each fits with the headers it will get: room that
+/// is made shrinks them, room that is taken away again with its size fixed does not grow them.
+#[inline(always)]
+pub fn shrink_segments(frame: Skb, bytes: u32) {
+    if frame.gso_size() != 0 && frame.make_room(bytes, 0) {
+        let _ = frame.remove_room(bytes, BPF_F_ADJ_ROOM_FIXED_GSO as u64);
     }
 }
 
@@ -71,49 +170,70 @@ pub fn give(frame: Skb, ifindex: u32, truncated: bool) -> Outcome {
 }
 
 #[inline(always)]
-fn dress(frame: Skb, copy: &CopyRow, row: &SessionRow, number: u64) -> Result<(Way, bool), Reason> {
+fn dress(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &Job) -> Result<(Way, bool), Trouble> {
     let template = &row.template;
     let beside = frame.vlan();
     let Some(whole) = Shape::new(copy, frame.frame_len(), beside.is_some(), frame.gso_size()) else {
-        return Err(Reason::EncapsulationRefused);
+        return Err(Reason::EncapsulationRefused.into());
     };
-    let (way, shape) = fit(frame, copy, template, &whole)?;
+    let (way, shape) = fit(frame, copy, row, &whole)?;
     let Some(headers) = HEADERS.get_ptr_mut(0) else {
-        return Err(Reason::EncapsulationRefused);
+        return Err(Reason::EncapsulationRefused.into());
+    };
+    let truncated = job.truncated != 0 || shape.inner_len < whole.inner_len;
+    let stamp = Stamp {
+        time_ns: if is_timed(template) { Maps.wall_clock() } else { 0 },
+        sequence: if is_numbered(template) { Maps.next_sequence(job.session) } else { 0 },
+        ip_id: ip_id(job.number),
+        vlan_tci: tci(frame, copy, beside),
+        truncated,
     };
     let base = headers.cast::<u8>();
     // SAFETY: the row has room for the longest headers; the program alone uses it on this CPU.
     unsafe {
         let outer = &mut *base.add(OUTER_AT).cast::<[u8; OUTER_MAX]>();
-        template.fill(&shape.per_packet(copy, ip_id(number)), outer);
+        template.fill(&shape.per_packet(copy, &stamp), outer);
         write_ethernet(base.add(ETHERNET_AT), &way, template.ether_type());
         write_link(frame, copy, beside, base.add(OUTER_AT + template.overhead()))?;
     }
     for tag in 0..3 {
         if tag < shape.tags && !frame.pop_vlan() {
-            return Err(Reason::EncapsulationRefused);
+            return Err(Reason::EncapsulationRefused.into());
         }
     }
     let waits = make_room(frame, copy, template, &shape)?;
     // The compiler knows the bound from the shape and would leave the checks out; the verifier does not.
     let len = core::hint::black_box(shape.growth(template) + ethernet::HEADER_LEN as u32) & STORE_MASK;
     if len == 0 {
-        return Err(Reason::EncapsulationRefused);
+        return Err(Reason::EncapsulationRefused.into());
     }
     // SAFETY: the length was bounded just now.
     if !unsafe { frame.store(&*base.add(ETHERNET_AT).cast::<[u8; STORE_MASK as usize]>(), len) } {
-        return Err(Reason::EncapsulationRefused);
+        return Err(Reason::EncapsulationRefused.into());
     }
     if !way.resolved && !waits {
-        return Err(Reason::NeighbourUnknown);
+        return Err(Reason::NeighbourUnknown.into());
     }
     frame.set_mark(Maps.copy_mark());
-    Ok((way, shape.inner_len < whole.inner_len))
+    Ok((way, truncated))
 }
 
-/// Finds the way, and cuts the frame when it does not fit.
+/// Control information of the outermost VLAN tag, 0 for none.
 #[inline(always)]
-fn fit(frame: Skb, copy: &CopyRow, template: &OuterTemplate, whole: &Shape) -> Result<(Way, Shape), Reason> {
+fn tci(frame: Skb, copy: &CopyRow, beside: Option<(u16, u16)>) -> u16 {
+    match beside {
+        Some((_, tci)) => tci,
+        None if copy.network_offset > ethernet::HEADER_LEN as u32 => {
+            frame.load::<2>(ethernet::HEADER_LEN as u32).map_or(0, u16::from_be_bytes)
+        }
+        None => 0,
+    }
+}
+
+/// Finds the way, and cuts the frame when it does not fit and may be cut.
+#[inline(always)]
+fn fit(frame: Skb, copy: &CopyRow, row: &SessionRow, whole: &Shape) -> Result<(Way, Shape), Trouble> {
+    let template = &row.template;
     let mtu = match look_up(frame, template, whole.wire_len(copy, template)) {
         Path::Resolved { ifindex, source_mac, destination_mac, .. } if !whole.exceeds_ip(template) => {
             return Ok((Way { ifindex, source_mac, destination_mac, resolved: true }, *whole));
@@ -121,22 +241,28 @@ fn fit(frame: Skb, copy: &CopyRow, template: &OuterTemplate, whole: &Shape) -> R
         Path::Unresolved { ifindex, .. } if !whole.exceeds_ip(template) => {
             return Ok((unresolved(ifindex), *whole));
         }
-        Path::NoRoute => return Err(Reason::NoRoute),
+        Path::NoRoute => return Err(Reason::NoRoute.into()),
         Path::Resolved { mtu, .. } | Path::Unresolved { mtu, .. } | Path::TooBig { mtu } => mtu,
     };
+    if row.has(SessionRow::FLAG_FRAGMENT) {
+        return Err(Trouble::Fragment);
+    }
+    if copy.redirect != 0 || row.has(SessionRow::FLAG_DROP) {
+        return Err(Reason::TooBig.into());
+    }
     let Some(cut) = whole.cut(template, mtu) else {
-        return Err(Reason::TooBig);
+        return Err(Reason::TooBig.into());
     };
     if !frame.truncate(frame.frame_len() - (whole.inner_len - cut.inner_len)) {
-        return Err(Reason::TooBig);
+        return Err(Reason::TooBig.into());
     }
     match look_up(frame, template, cut.wire_len(copy, template)) {
         Path::Resolved { ifindex, source_mac, destination_mac, .. } => {
             Ok((Way { ifindex, source_mac, destination_mac, resolved: true }, cut))
         }
         Path::Unresolved { ifindex, .. } => Ok((unresolved(ifindex), cut)),
-        Path::TooBig { .. } => Err(Reason::TooBig),
-        Path::NoRoute => Err(Reason::NoRoute),
+        Path::TooBig { .. } => Err(Reason::TooBig.into()),
+        Path::NoRoute => Err(Reason::NoRoute.into()),
     }
 }
 

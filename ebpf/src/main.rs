@@ -5,15 +5,24 @@
 //! | `from_pod` | tcx ingress of an endpoint's host-side interface | what the pod sent | on to the next program; copies |
 //! | `to_pod` | tcx egress of the same interface | what the pod will receive | on to the next program; copies |
 //! | `mirror` | tcx egress of the private mirror device | a copy | the copy, dressed, to its target |
-#![cfg_attr(target_arch = "bpf", no_std, no_main)]
+//! | `segment` | tcx ingress of the segmenting device's far end | a piece of a copy | the piece, dressed, to its target |
+//! | `returned` | tcx ingress of a return port | a packet from a tool | the packet, at the hook where it left |
+//! | `from_uplink` | tcx ingress of the uplink | a packet from outside | the same, out of its tunnel if that is a return port |
+#![cfg_attr(target_arch = "bpf", no_std, no_main, feature(asm_experimental_arch))]
 #![allow(missing_docs, reason = "aya makes a second function of each program, undocumented")]
 
+mod atomic;
+mod global;
 mod handover;
 mod maps;
 mod mirror;
 mod pod;
+mod relay;
+mod returned;
+mod segment;
 mod skb;
 mod tables;
+mod uplink;
 mod verdict;
 
 use aya_ebpf::{macros::classifier, programs::TcContext};
@@ -35,6 +44,24 @@ pub fn to_pod(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn mirror(ctx: TcContext) -> i32 {
     mirror::hook(&ctx)
+}
+
+/// A piece of a super-packet on its way to its target.
+#[classifier]
+pub fn segment(ctx: TcContext) -> i32 {
+    segment::hook(&ctx)
+}
+
+/// A packet that a tool sent back.
+#[classifier]
+pub fn returned(ctx: TcContext) -> i32 {
+    returned::hook(&ctx)
+}
+
+/// A packet from outside; tools send back through tunnels.
+#[classifier]
+pub fn from_uplink(ctx: TcContext) -> i32 {
+    uplink::hook(&ctx)
 }
 
 /// The kernel allows helpers marked GPL-only to programs that declare a compatible licence.

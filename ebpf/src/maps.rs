@@ -1,18 +1,32 @@
 //! Every map. Sizes are the limits of `podwire_core::abi`; what is banked holds two banks.
 
 use aya_ebpf::{
-    btf_maps::{Array, HashMap, PerCpuArray},
+    btf_maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
     macros::btf_map,
 };
-use podwire_core::abi::{
-    ChunkRow, ConfigRow, CopyRow, EndpointCounters, EndpointRow, NodeRow, PrefixRow, Reason, RulesetRow,
-    SessionCounters, SessionRow, SpanRow, limits,
+use podwire_core::{
+    abi::{
+        ChunkRow, ConfigRow, CopyRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, LiveRow, NodeRow,
+        PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow,
+        SpanRow, TripKey, TripRow, TunnelKey, limits,
+    },
+    stage::Facts,
 };
+
+use crate::handover::Job;
 
 const BANKS: usize = 2;
 
 /// Room for the headers that the mirror program writes; see `mirror.rs`.
 pub const HEADERS_LEN: usize = 264;
+
+/// A record for the user-space encapsulator, as long as the longest.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Record {
+    pub head: RelayRow,
+    pub frame: [u8; limits::RELAY_FRAME],
+}
 
 #[btf_map(name = "CONFIG")]
 pub static CONFIG: Array<ConfigRow, 1> = Array::new();
@@ -44,6 +58,48 @@ pub static SPANS: Array<SpanRow, { BANKS * limits::SPANS as usize }> = Array::ne
 #[btf_map(name = "SESSIONS")]
 pub static SESSIONS: Array<SessionRow, { BANKS * limits::SESSIONS as usize }> = Array::new();
 
+#[btf_map(name = "POLICIES")]
+pub static POLICIES: Array<PolicyRow, { BANKS * limits::POLICIES as usize }> = Array::new();
+
+#[btf_map(name = "LIVE")]
+pub static LIVE: Array<LiveRow, { limits::SESSIONS as usize }> = Array::new();
+
+#[btf_map(name = "SEQUENCES")]
+pub static SEQUENCES: Array<u64, { limits::SESSIONS as usize }> = Array::new();
+
+#[btf_map(name = "PACES")]
+pub static PACES: Array<u64, { limits::SESSIONS as usize }> = Array::new();
+
+#[btf_map(name = "CLOCK")]
+pub static CLOCK: Array<u64, 2> = Array::new();
+
+#[btf_map(name = "FLOWS")]
+pub static FLOWS: HashMap<FlowKey, FlowRow, { limits::FLOWS as usize }> = HashMap::new();
+
+#[btf_map(name = "TRIPS")]
+pub static TRIPS: LruHashMap<TripKey, TripRow, { limits::TRIPS as usize }> = LruHashMap::new();
+
+#[btf_map(name = "RETURN_PORTS")]
+pub static RETURN_PORTS: HashMap<u32, u32, { limits::RETURN_TUNNELS as usize }> = HashMap::new();
+
+#[btf_map(name = "RETURN_TUNNELS")]
+pub static RETURN_TUNNELS: HashMap<TunnelKey, u32, { limits::RETURN_TUNNELS as usize }> = HashMap::new();
+
+#[btf_map(name = "RELAY")]
+pub static RELAY: RingBuf<(), { limits::RELAY_RING as usize }> = RingBuf::new();
+
+#[btf_map(name = "RELAY_COUNTERS")]
+pub static RELAY_COUNTERS: Array<SessionCounters, { limits::SESSIONS as usize }> = Array::new();
+
+#[btf_map(name = "FACTS")]
+pub static FACTS: PerCpuArray<Facts, 1> = PerCpuArray::new();
+
+#[btf_map(name = "JOB")]
+pub static JOB: PerCpuArray<Job, 1> = PerCpuArray::new();
+
+#[btf_map(name = "RECORD")]
+pub static RECORD: PerCpuArray<Record, 1> = PerCpuArray::new();
+
 #[btf_map(name = "COPY")]
 pub static COPY: PerCpuArray<CopyRow, 1> = PerCpuArray::new();
 
@@ -56,6 +112,9 @@ pub static ENDPOINT_COUNTERS: PerCpuArray<EndpointCounters, { 2 * limits::ENDPOI
 
 #[btf_map(name = "SESSION_COUNTERS")]
 pub static SESSION_COUNTERS: PerCpuArray<SessionCounters, { limits::SESSIONS as usize }> = PerCpuArray::new();
+
+#[btf_map(name = "POLICY_COUNTERS")]
+pub static POLICY_COUNTERS: PerCpuArray<PolicyCounters, { limits::POLICIES as usize }> = PerCpuArray::new();
 
 #[btf_map(name = "REASON_COUNTERS")]
 pub static REASON_COUNTERS: PerCpuArray<u64, { Reason::COUNT }> = PerCpuArray::new();

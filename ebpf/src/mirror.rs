@@ -5,15 +5,17 @@
 
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
-    abi::{CopyRow, CopyState, Generation, Reason, SessionKind, SessionRow, limits},
+    abi::{CopyRow, CopyState, Generation, Reason, SegmentMark, SessionKind, SessionRow, limits},
     stage::{
         Counters, Packet, Tables,
         copy::{Outcome, largest_for_device},
+        lowest,
     },
 };
 
 use crate::{
-    handover, maps,
+    handover::{self, Job},
+    maps, segment,
     skb::{Fit, Skb},
     tables::Maps,
     verdict::DROP,
@@ -29,19 +31,18 @@ pub fn hook(ctx: &TcContext) -> i32 {
     let Some(ruleset) = Maps.ruleset(copy.ruleset) else {
         return DROP;
     };
-    let mut rest = copy.sessions;
+    let mut rest = copy.slots;
     let mut last = 0u16;
-    for slot in 0..limits::RULESET_SESSIONS {
-        let bit = 1u64 << slot;
-        if rest & bit == 0 {
-            continue;
-        }
-        rest &= !bit;
-        last = ruleset.sessions[slot];
+    for _ in 0..limits::RULESET_POLICIES {
         if rest == 0 {
             break;
         }
-        fan_out(frame, &CopyRow { sessions: bit, ..copy }, last as u32);
+        let slot = lowest(rest);
+        rest &= rest.wrapping_sub(1);
+        last = ruleset.sessions[slot];
+        if rest != 0 {
+            fan_out(frame, &CopyRow { slots: 1 << slot, ..copy }, last as u32);
+        }
     }
     deliver(frame, &copy, last as u32)
 }
@@ -87,38 +88,51 @@ fn fan_out(frame: Skb, copy: &CopyRow, session: u32) {
 #[inline(always)]
 fn deliver(frame: Skb, copy: &CopyRow, session: u32) -> i32 {
     let len = frame.frame_len();
-    let mut number = 0;
+    let mut job = Job { copy: *copy, number: 0, session, truncated: 0 };
     Maps.count_session(session, |row| {
         row.matched(len);
-        number = row.matched_packets;
+        job.number = row.matched_packets;
     });
-    let (outcome, code) = match Maps.session(Generation(copy.generation), session) {
-        Some(row) if row.kind == SessionKind::Device as u32 => (device(frame, copy, row), DROP),
-        Some(row) if row.kind == SessionKind::Tunnel as u32 => handover::tunnel(frame, copy, row, number),
-        _ => (Outcome::Lost(Reason::SessionMissing), DROP),
+    let outcome = match Maps.session(Generation(copy.generation), session) {
+        Some(row) if !truncate(frame, copy, row, &mut job) => Outcome::Lost(Reason::TooBig),
+        Some(row) if row.kind == SessionKind::Device as u32 => device(frame, copy, row, &mut job),
+        Some(row) if row.has(SessionRow::FLAG_SEGMENT) && copy.redirect == 0 => {
+            handover::shrink_segments(frame, row.template.overhead() as u32);
+            segment::cut_up(frame, SegmentMark::copy(session, copy.direction, job.truncated != 0))
+        }
+        Some(_) => return handover::order(frame, &job),
+        None => Outcome::Lost(Reason::SessionMissing),
     };
-    if let Outcome::Lost(reason) = outcome {
-        Maps.count_reason(reason);
+    handover::book(copy, session, &outcome);
+    DROP
+}
+
+/// Cuts the frame to the session's length; a redirected packet stays whole.
+#[inline(always)]
+fn truncate(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &mut Job) -> bool {
+    if row.truncate == 0 || copy.redirect != 0 || frame.frame_len() <= row.truncate {
+        return true;
     }
-    Maps.count_session(session, |row| row.record(&outcome));
-    code
+    job.truncated = 1;
+    frame.truncate(row.truncate)
 }
 
 /// To a device, as it is.
 #[inline(always)]
-fn device(frame: Skb, copy: &CopyRow, row: &SessionRow) -> Outcome {
-    let mut truncated = false;
+fn device(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &mut Job) -> Outcome {
     match frame.check_mtu(row.ifindex) {
         Fit::Fits => {}
         Fit::DeviceMissing => return Outcome::Lost(Reason::DeviceMissing),
         Fit::TooBig { mtu } => {
-            let largest = largest_for_device(copy, mtu);
-            truncated = frame.frame_len() > largest;
-            if truncated && !frame.truncate(largest) {
-                return Outcome::Lost(Reason::TooBig);
+            let largest = largest_for_device(copy.network_offset, mtu);
+            if frame.frame_len() > largest {
+                job.truncated = 1;
+                if row.has(SessionRow::FLAG_DROP) || !frame.truncate(largest) {
+                    return Outcome::Lost(Reason::TooBig);
+                }
             }
         }
     }
     frame.set_mark(Maps.copy_mark());
-    handover::give(frame, row.ifindex, truncated)
+    handover::give(frame, row.ifindex, job.truncated != 0)
 }

@@ -1,69 +1,229 @@
-//! An endpoint's hook, both directions. In: a packet. Out: the packet, untouched, and at most one clone of it
-//! to the private mirror device.
+//! An endpoint's hook, both directions. In: a packet. Out: the packet, untouched, and its copies; or, redirected,
+//! nothing, when a tool's port has taken it.
+//!
+//! What the pod sent is mirrored before it goes to a tool; what the pod will receive, after it came back.
 
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
-    abi::{CopyState, Direction, Reason, limits},
-    stage::{self, Copies, Counters, Packet, Tables},
+    abi::{CopyRow, CopyState, Direction, Liveness, Reason, SessionKind, SessionRow, TripRow},
+    stage::{
+        self, Attempt, Beside, Copies, Counters, Decision, Packet, Tables,
+        copy::{Outcome, largest_for_device},
+        lowest,
+    },
 };
 
-use crate::{maps, skb::Skb, tables::Maps, verdict};
+use crate::{global, handover, maps, skb::Skb, tables::Maps, verdict};
 
 #[inline(always)]
 pub fn hook(ctx: &TcContext, direction: Direction) -> i32 {
     let packet = Skb::new(ctx);
     packet.pull_headers();
-    let decision = stage::pod(direction, packet.ifindex(), packet.mark(), &packet, &Maps);
+    let beside = Beside { ifindex: packet.ifindex(), mark: packet.mark(), tag: packet.tag() };
+    let mut decision = stage::pod(direction, &beside, &packet, &Maps);
     #[cfg(feature = "log")]
     aya_log_ebpf::trace!(
         ctx,
-        "interface {} direction {} length {} sessions {:x}",
+        "interface {} direction {} length {} slots {:x} redirect {:x}",
         packet.ifindex(),
         direction.as_str(),
         packet.frame_len(),
-        decision.copies.sessions
+        decision.copies.slots,
+        decision.redirect.slot
     );
-    if decision.copies.sessions != 0 {
-        clone(packet, &decision.copies);
+    let len = packet.frame_len();
+    if beside.tag.is_back() {
+        packet.set_tag(beside.tag.passed());
     }
-    verdict::code(decision.verdict)
+    let attempt = match direction {
+        Direction::Egress => {
+            mirror(packet, &decision.copies, len);
+            redirect(packet, direction, &decision, &beside)
+        }
+        Direction::Ingress => {
+            let attempt = redirect(packet, direction, &decision, &beside);
+            let stays = match attempt {
+                Attempt::None => true,
+                Attempt::Taken => false,
+                Attempt::Failed(_) => !decision.redirect.closed,
+            };
+            if stays {
+                mirror(packet, &decision.copies, len);
+            } else {
+                decision.copies.slots = 0;
+            }
+            attempt
+        }
+    };
+    verdict::code(stage::settle(direction, len, &decision, attempt, &Maps))
+}
+
+/// The copies of a packet, each session once.
+#[inline(always)]
+fn mirror(packet: Skb, copies: &Copies, len: u32) {
+    if copies.slots == 0 {
+        return;
+    }
+    let wanted =
+        global::admit_slots(copies.slots, copies.generation.0, copies.ruleset, copies.flow_hash, len);
+    let snaps = wanted & Maps.ruleset(copies.ruleset).map_or(0, |rules| rules.snaps);
+    let mut clones = wanted & !snaps;
+    if snaps != 0 {
+        let bank_and_direction = copies.generation.bank() | copies.direction.index() << 1;
+        clones |=
+            global::snap_slots(packet.as_raw(), snaps, copies.ruleset, bank_and_direction, copies.flow_hash);
+    }
+    if clones == 0 {
+        return;
+    }
+    let alone = clones & clones.wrapping_sub(1) == 0;
+    if alone && direct(packet, copies, lowest(clones), len) {
+        return;
+    }
+    clone(packet, copies, clones, len);
+}
+
+/// A single copy that leaves by a device as it is needs no detour.
+#[inline(always)]
+fn direct(packet: Skb, copies: &Copies, slot: usize, len: u32) -> bool {
+    let Some(rules) = Maps.ruleset(copies.ruleset) else {
+        return false;
+    };
+    let session = rules.sessions[slot] as u32;
+    let Some(row) = Maps.session(copies.generation, session) else {
+        return false;
+    };
+    if row.kind != SessionKind::Device as u32
+        || row.truncate != 0
+        || !fits(packet, row, copies.network_offset)
+    {
+        return false;
+    }
+    let mark = packet.mark();
+    packet.set_mark(Maps.copy_mark());
+    let outcome = handover::give(packet, row.ifindex, false);
+    packet.set_mark(mark);
+    if let Outcome::Lost(reason) = outcome {
+        Maps.count_reason(reason);
+    }
+    Maps.count_session(session, |counters| {
+        counters.matched(len);
+        counters.record(&outcome);
+    });
+    true
+}
+
+#[inline(always)]
+fn fits(packet: Skb, row: &SessionRow, network_offset: u32) -> bool {
+    // The kernel cuts super-packets up by itself.
+    packet.gso_size() != 0 || packet.frame_len() <= largest_for_device(network_offset, row.mtu)
 }
 
 /// Hands one clone to the mirror program, which runs before this returns. All sessions share the clone: the
 /// kernel un-shares the original's head after each, which costs more than the clone itself.
 #[inline(always)]
-fn clone(packet: Skb, copies: &Copies) {
-    let len = packet.frame_len();
-    let mirror_ifindex = maps::CONFIG.get(0).map_or(0, |row| row.mirror_ifindex);
-    let Some(row) = maps::COPY.get_ptr_mut(0) else {
-        return;
-    };
-    // SAFETY: a per-CPU row, used by one hand-over at a time: a nested one is over before the next begins.
-    unsafe { *row = copies.row() };
-    // What the hand-over returns does not say whether the mirror program ran; the row's state does.
-    let _ = packet.clone_redirect(mirror_ifindex);
-    // SAFETY: as above; volatile because the mirror program has changed it meanwhile.
-    let state = unsafe { core::ptr::read_volatile(&raw const (*row).state) };
-    if state == CopyState::Pending as u32 {
-        // SAFETY: as above.
-        unsafe { (*row).state = CopyState::Idle as u32 };
-        lost(copies, len);
+fn clone(packet: Skb, copies: &Copies, slots: u64, len: u32) {
+    if hand(packet, &copies.row(slots)).is_err() {
+        global::book_lost(slots, copies.ruleset, len);
     }
 }
 
-/// Books copies that never reached the mirror program.
+/// One clone through the private mirror device. An error: it was lost before the mirror program ran, or the
+/// mirror program says so of a redirected packet.
 #[inline(always)]
-fn lost(copies: &Copies, len: u32) {
-    Maps.count_reason(Reason::MirrorDeviceLost);
-    for slot in 0..limits::RULESET_SESSIONS {
-        if copies.sessions >> slot & 1 != 0 {
-            let Some(ruleset) = Maps.ruleset(copies.ruleset) else {
-                return;
-            };
-            Maps.count_session(ruleset.sessions[slot] as u32, |row| {
-                row.matched(len);
-                row.lost(Reason::MirrorDeviceLost);
-            });
+fn hand(packet: Skb, copy: &CopyRow) -> Result<(), u32> {
+    let mirror_ifindex = maps::CONFIG.get(0).map_or(0, |row| row.mirror_ifindex);
+    let Some(row) = maps::COPY.get_ptr_mut(0) else {
+        return Err(Reason::MirrorDeviceLost as u32 + 1);
+    };
+    // SAFETY: a per-CPU row, used by one hand-over at a time: a nested one is over before the next begins.
+    unsafe { *row = *copy };
+    // What the hand-over returns does not say whether the mirror program ran; the row's state does.
+    let _ = packet.clone_redirect(mirror_ifindex);
+    // SAFETY: as above; volatile because the mirror program has changed it meanwhile.
+    let (state, failure) = unsafe {
+        (
+            core::ptr::read_volatile(&raw const (*row).state),
+            core::ptr::read_volatile(&raw const (*row).failure),
+        )
+    };
+    if state == CopyState::Pending as u32 {
+        // SAFETY: as above.
+        unsafe { (*row).state = CopyState::Idle as u32 };
+        return Err(Reason::MirrorDeviceLost as u32 + 1);
+    }
+    if copy.redirect != 0 && failure != 0 { Err(failure) } else { Ok(()) }
+}
+
+/// Tries to give the packet to the tool that the policy names. Its clone goes: only the kernel's answer to that
+/// is certain for this very packet, and as long as it is not given, the original is still here.
+#[inline(always)]
+fn redirect(packet: Skb, direction: Direction, decision: &Decision, beside: &Beside) -> Attempt {
+    let redirect = &decision.redirect;
+    if redirect.slot == 0 {
+        return Attempt::None;
+    }
+    let live = Maps.live(redirect.session);
+    let silent = live == Liveness::Silent as u32;
+    if live == Liveness::Dead as u32 || silent && !Maps.probe_is_due(redirect.session) {
+        return Attempt::Failed(Reason::TargetDead);
+    }
+    let key = stage::trip_key(&packet, &decision.facts, redirect.returns);
+    Maps.set_trip(
+        &key,
+        &TripRow {
+            ifindex: beside.ifindex,
+            direction: direction.index(),
+            mark: beside.mark,
+            priority: packet.priority(),
+            policy: redirect.policy,
+            session: redirect.session,
+        },
+    );
+    let attempt = match give(packet, decision) {
+        Ok(()) => Attempt::Taken,
+        Err(reason) => Attempt::Failed(reason),
+    };
+    if silent {
+        Maps.count_policy(redirect.policy, |row| row.probes = row.probes.wrapping_add(1));
+        return Attempt::Failed(Reason::TargetDead);
+    }
+    attempt
+}
+
+/// Gives a clone to the tool's port.
+#[inline(always)]
+fn give(packet: Skb, decision: &Decision) -> Result<(), Reason> {
+    let (copies, session) = (&decision.copies, decision.redirect.session);
+    let Some(row) = Maps.session(copies.generation, session) else {
+        return Err(Reason::SessionMissing);
+    };
+    if row.kind == SessionKind::Device as u32 {
+        if !fits(packet, row, copies.network_offset) {
+            return Err(Reason::TooBig);
         }
+        return match packet.clone_redirect(row.ifindex) {
+            Ok(()) => Ok(()),
+            Err(error) if error < 0 => Err(Reason::DeviceMissing),
+            Err(_) => Err(Reason::DeviceDown),
+        };
+    }
+    let copy = CopyRow { redirect: 1, ..copies.row(decision.redirect.slot) };
+    hand(packet, &copy).map_err(failure)
+}
+
+/// The reasons that the mirror program knows for a packet that it did not send.
+#[inline(always)]
+fn failure(stored: u32) -> Reason {
+    match stored.wrapping_sub(1) {
+        n if n == Reason::NoRoute as u32 => Reason::NoRoute,
+        n if n == Reason::NeighbourUnknown as u32 => Reason::NeighbourUnknown,
+        n if n == Reason::TooBig as u32 => Reason::TooBig,
+        n if n == Reason::DeviceMissing as u32 => Reason::DeviceMissing,
+        n if n == Reason::DeviceDown as u32 => Reason::DeviceDown,
+        n if n == Reason::MirrorDeviceLost as u32 => Reason::MirrorDeviceLost,
+        n if n == Reason::SessionMissing as u32 => Reason::SessionMissing,
+        n if n == Reason::RingFull as u32 => Reason::RingFull,
+        _ => Reason::EncapsulationRefused,
     }
 }

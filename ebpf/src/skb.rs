@@ -6,7 +6,12 @@ use aya_ebpf::{
     helpers::generated as helper,
     programs::TcContext,
 };
-use podwire_core::{abi::limits, stage::Packet};
+use podwire_core::{
+    abi::limits,
+    stage::{Facts, Packet, Tag},
+};
+
+use crate::maps;
 
 /// A frame at a TC hook.
 #[derive(Clone, Copy)]
@@ -51,6 +56,18 @@ impl Skb {
         Self(ctx.skb.skb)
     }
 
+    /// The frame behind the pointer that a global function was given.
+    #[inline(always)]
+    pub fn from_raw(skb: *mut __sk_buff) -> Self {
+        Self(skb)
+    }
+
+    /// The pointer to give to a global function.
+    #[inline(always)]
+    pub fn as_raw(self) -> *mut __sk_buff {
+        self.0
+    }
+
     #[inline(always)]
     pub fn mark(self) -> u32 {
         // SAFETY: the context pointer is valid for the program's run.
@@ -61,6 +78,38 @@ impl Skb {
     pub fn set_mark(self, mark: u32) {
         // SAFETY: as above; the verifier allows writes to this field.
         unsafe { (*self.0).mark = mark }
+    }
+
+    /// `skb->tc_index`, 16 bits.
+    #[inline(always)]
+    pub fn tag(self) -> Tag {
+        // SAFETY: as above.
+        Tag(unsafe { (*self.0).tc_index })
+    }
+
+    /// Sets `skb->tc_index`, and the class that the kernel copies to it should a later program of the hook end
+    /// it.
+    #[inline(always)]
+    pub fn set_tag(self, tag: Tag) {
+        // SAFETY: as above; the verifier allows writes to these fields.
+        unsafe {
+            (*self.0).tc_index = tag.0;
+            (*self.0).tc_classid = tag.0;
+        }
+    }
+
+    /// `skb->priority`.
+    #[inline(always)]
+    pub fn priority(self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.0).priority }
+    }
+
+    /// Sets `skb->priority`.
+    #[inline(always)]
+    pub fn set_priority(self, priority: u32) {
+        // SAFETY: as above.
+        unsafe { (*self.0).priority = priority }
     }
 
     #[inline(always)]
@@ -144,6 +193,30 @@ impl Skb {
         }
     }
 
+    /// Removes bytes behind the Ethernet header.
+    #[inline(always)]
+    pub fn remove_room(self, bytes: u32, flags: u64) -> bool {
+        // SAFETY: as above.
+        unsafe {
+            helper::bpf_skb_adjust_room(
+                self.0,
+                -(bytes as i32),
+                aya_ebpf::bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
+                flags,
+            ) == 0
+        }
+    }
+
+    /// Copies `len` bytes from the frame's start.
+    ///
+    /// # Safety
+    /// `len` must be between 1 and `N`.
+    #[inline(always)]
+    pub unsafe fn load_head<const N: usize>(self, bytes: &mut [u8; N], len: u32) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { helper::bpf_skb_load_bytes(self.0.cast(), 0, bytes.as_mut_ptr().cast(), len) == 0 }
+    }
+
     /// Makes room before the Ethernet header.
     #[inline(always)]
     pub fn make_head_room(self, bytes: u32) -> bool {
@@ -151,7 +224,7 @@ impl Skb {
         unsafe { helper::bpf_skb_change_head(self.0, bytes, 0) == 0 }
     }
 
-    /// Copies the frame's first `N` bytes.
+    /// Copies `N` bytes of the frame.
     #[inline(always)]
     pub fn load<const N: usize>(self, offset: u32) -> Option<[u8; N]> {
         let mut bytes = [0u8; N];
@@ -211,6 +284,12 @@ impl Skb {
 }
 
 impl Packet for Skb {
+    #[inline(always)]
+    fn facts(&self) -> Facts {
+        crate::global::parse_frame(self.0);
+        maps::FACTS.get(0).copied().unwrap_or(Facts::NONE)
+    }
+
     #[inline(always)]
     fn frame_len(&self) -> u32 {
         // SAFETY: the context pointer is valid for the program's run.

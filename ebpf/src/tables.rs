@@ -1,25 +1,73 @@
 //! The maps as the stages see them.
 
+use aya_ebpf::helpers::generated as helper;
 use podwire_core::{
     abi::{
-        ChunkRow, Direction, EndpointCounters, Entry, Generation, PrefixRow, Reason, RulesetRow,
-        SessionCounters, SessionRow, SpanRow, limits,
+        ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow, Generation,
+        PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow,
+        TripKey, TripRow, limits,
     },
-    stage::{self, Counters, Key, Tables},
+    stage::{Counters, Facts, Key, State, Tables},
 };
 
-use crate::maps;
-
-/// A trie walk as a global function: the verifier checks those once, with unknown arguments, and skips them
-/// where they are called.
-#[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn walk_trie(root: u32, high: u64, low: u64) -> u32 {
-    stage::lookup(&Maps, Entry(root), Key { high, low }).0
-}
+use crate::{atomic, global, maps};
 
 /// All maps of this node.
 pub struct Maps;
+
+impl Maps {
+    /// The node's clock in nanoseconds since 1970.
+    #[inline(always)]
+    pub fn wall_clock(&self) -> u64 {
+        self.now().wrapping_add(maps::CLOCK.get(0).map_or(0, |offset| *offset))
+    }
+
+    /// Whether the user-space encapsulator looked at its ring within the last second.
+    #[inline(always)]
+    pub fn relay_is_alive(&self, now: u64) -> bool {
+        const SECOND: u64 = 1_000_000_000;
+        maps::CLOCK.get(1).is_some_and(|last| now.wrapping_sub(*last) < SECOND)
+    }
+
+    /// The next number of a session: one count for all CPUs.
+    #[inline(always)]
+    pub fn next_sequence(&self, session: u32) -> u32 {
+        match maps::SEQUENCES.get_ptr_mut(session) {
+            // SAFETY: a map row, 8-byte aligned, touched by atomic operations only.
+            Some(row) => unsafe { atomic::fetch_add(row, 1) as u32 },
+            None => 0,
+        }
+    }
+
+    /// Remembers a flow that goes away. Written only when that changes something: a write takes a lock.
+    #[inline(always)]
+    pub fn set_trip(&self, key: &TripKey, row: &TripRow) {
+        // SAFETY: the row is only compared; what another CPU writes meanwhile is the same or is overwritten.
+        if unsafe { maps::TRIPS.get(key) } == Some(row) {
+            return;
+        }
+        let _ = maps::TRIPS.insert(key, row, 0);
+    }
+
+    /// Whether a dead target may be tried with a packet now; at most ten times a second.
+    #[inline(always)]
+    pub fn probe_is_due(&self, session: u32) -> bool {
+        const PERIOD: u64 = 100_000_000;
+        let Some(row) = maps::LIVE.get_ptr_mut(session) else {
+            return false;
+        };
+        let now = self.now();
+        // SAFETY: plain numbers; two CPUs at once probe twice, which harms nothing.
+        unsafe {
+            if now < (*row).probe_at {
+                return false;
+            }
+            (*row).probe_at = now + PERIOD;
+            (*row).pad = 1;
+        }
+        true
+    }
+}
 
 impl Tables for Maps {
     #[inline(always)]
@@ -49,13 +97,8 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
-    fn endpoint_ruleset(&self, generation: Generation, slot: u32, direction: Direction) -> Option<u32> {
-        let row = maps::ENDPOINTS.get(generation.bank() * limits::ENDPOINTS + slot)?;
-        let index = match direction {
-            Direction::Ingress => row.rulesets[0],
-            Direction::Egress => row.rulesets[1],
-        };
-        index.checked_sub(1)
+    fn endpoint(&self, generation: Generation, slot: u32) -> Option<&EndpointRow> {
+        maps::ENDPOINTS.get(generation.bank() * limits::ENDPOINTS + slot)
     }
 
     #[inline(always)]
@@ -85,7 +128,30 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn walk(&self, root: Entry, key: Key) -> Entry {
-        Entry(walk_trie(root.0, key.high, key.low))
+        Entry(global::walk_trie(root.0, key.high, key.low))
+    }
+
+    #[inline(always)]
+    fn classify(&self, ruleset: u32, direction: Direction, facts: &Facts) -> u64 {
+        let Some(row) = maps::FACTS.get_ptr_mut(0) else {
+            return 0;
+        };
+        // SAFETY: a per-CPU row that lives until the function below has read it.
+        unsafe { *row = *facts };
+        global::classify_facts(ruleset, direction.index())
+    }
+
+    #[inline(always)]
+    fn policy(&self, generation: Generation, policy: u32) -> Option<&PolicyRow> {
+        if policy >= limits::POLICIES {
+            return None;
+        }
+        maps::POLICIES.get(generation.bank() * limits::POLICIES + policy)
+    }
+
+    #[inline(always)]
+    fn live(&self, session: u32) -> u32 {
+        maps::LIVE.get(session).map_or(0, |row| row.state)
     }
 
     #[inline(always)]
@@ -94,6 +160,73 @@ impl Tables for Maps {
             return None;
         }
         maps::SESSIONS.get(generation.bank() * limits::SESSIONS + session)
+    }
+}
+
+impl State for Maps {
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        // SAFETY: the helper takes nothing.
+        unsafe { helper::bpf_ktime_get_ns() }
+    }
+
+    #[inline(always)]
+    fn flow(&self, key: &FlowKey) -> Option<FlowRow> {
+        // SAFETY: copied out; a torn read mixes two times of one connection.
+        unsafe { maps::FLOWS.get(key) }.copied()
+    }
+
+    #[inline(always)]
+    fn touch_flow(&self, key: &FlowKey, row: &FlowRow) {
+        if let Some(old) = maps::FLOWS.get_ptr_mut(key) {
+            // SAFETY: as above.
+            unsafe { *old = *row };
+        }
+    }
+
+    #[inline(always)]
+    fn open_flow(&self, key: &FlowKey, row: &FlowRow) -> bool {
+        maps::FLOWS.insert(key, row, 0).is_ok()
+    }
+
+    #[inline(always)]
+    fn trip(&self, key: &TripKey) -> Option<TripRow> {
+        // SAFETY: copied out.
+        unsafe { maps::TRIPS.get(key) }.copied()
+    }
+
+    #[inline(always)]
+    fn take_probe(&self, session: u32) -> bool {
+        let Some(row) = maps::LIVE.get_ptr_mut(session) else {
+            return false;
+        };
+        // SAFETY: plain numbers.
+        unsafe {
+            let waiting = (*row).pad != 0;
+            (*row).pad = 0;
+            waiting
+        }
+    }
+
+    #[inline(always)]
+    fn pace(&self, session: u32, interval: u64, burst: u64, now: u64) -> bool {
+        const TRIES: usize = 4;
+        let Some(row) = maps::PACES.get_ptr_mut(session) else {
+            return true;
+        };
+        for _ in 0..TRIES {
+            // SAFETY: a map row, 8-byte aligned.
+            let at = unsafe { core::ptr::read_volatile(row) };
+            if at > now + burst {
+                return false;
+            }
+            let next = if at > now { at } else { now } + interval;
+            // SAFETY: as above.
+            if unsafe { atomic::compare_exchange(row, at, next) } == at {
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -109,6 +242,14 @@ impl Counters for Maps {
     #[inline(always)]
     fn count_session(&self, session: u32, change: impl FnOnce(&mut SessionCounters)) {
         if let Some(row) = maps::SESSION_COUNTERS.get_ptr_mut(session) {
+            // SAFETY: as above.
+            change(unsafe { &mut *row });
+        }
+    }
+
+    #[inline(always)]
+    fn count_policy(&self, policy: u32, change: impl FnOnce(&mut PolicyCounters)) {
+        if let Some(row) = maps::POLICY_COUNTERS.get_ptr_mut(policy) {
             // SAFETY: as above.
             change(unsafe { &mut *row });
         }

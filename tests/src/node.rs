@@ -124,7 +124,8 @@ pub fn all_lost(counters: &SessionCounters) -> u64 {
     counters.lost_packets.iter().sum()
 }
 
-/// Packets and copies are conserved: received = passed + redirected + dropped, matched = sent + queued + lost.
+/// Packets and copies are conserved: received = passed + redirected + dropped, and
+/// matched + taken = sampled out + handed + sent + queued + lost.
 ///
 /// # Errors
 /// Naming the row that does not add up.
@@ -138,8 +139,12 @@ pub fn check(counters: &Counters) -> Result<()> {
         );
     }
     for (_, target, row) in &counters.sessions {
-        let booked = row.sent_packets + row.queued_packets + all_lost(row);
-        anyhow::ensure!(row.matched_packets == booked, "session to {target}: {row:?}");
+        let booked = row.sampled_out_packets
+            + row.handed_packets
+            + row.sent_packets
+            + row.queued_packets
+            + all_lost(row);
+        anyhow::ensure!(row.matched_packets + row.taken_packets == booked, "session to {target}: {row:?}");
     }
     Ok(())
 }

@@ -163,7 +163,7 @@ fn root_interfaces_come_and_go() -> Result<()> {
     let (third, first) = (&scene.pods[2], &scene.pods[0]);
     assert_eq!(third.netns.ping(&first.v4, 20, 56)?, 20);
     assert_eq!(scene.collector.counter(&device, "rx", "packets")? - before, 40);
-    let links = scratch.bpf().join("podwire/v1/links");
+    let links = scratch.bpf().join("podwire/v2/links");
     let pinned = || -> Result<usize> { Ok(std::fs::read_dir(&links)?.count()) };
     assert_eq!(pinned()?, 3, "two hooks of the pod, one of the mirror device");
     scene.cut(third)?;

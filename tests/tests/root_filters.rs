@@ -172,8 +172,11 @@ fn root_rules_take_what_they_say_and_nothing_else() -> Result<()> {
                 endpoints: vec![name.clone()],
                 directions: vec![Direction::Egress],
                 rules,
+                stateful: false,
+                options: podwire_datapath::SessionOptions::default(),
                 target: Target::Tunnel { remote, tunnel: Tunnel::Vxlan { vni: 1, port: PORT } },
             }],
+            ..Desired::default()
         })?;
         let capture = Capture::start(&scene.collector, "eth0", scratch.path(), "udp port 1111", 0)?;
         pod.netns.run_ok(&["/usr/bin/python3", &script])?;

@@ -25,8 +25,11 @@ fn wish(scene: &Topology, target: &Target) -> Desired {
             endpoints: vec![name],
             directions: vec![Direction::Egress],
             rules: vec![Rule { protocol: Some(17), destination_ports: vec![PORT..=PORT], ..Rule::default() }],
+            stateful: false,
             target: target.clone(),
+            options: podwire_datapath::SessionOptions::default(),
         }],
+        ..Desired::default()
     }
 }
 

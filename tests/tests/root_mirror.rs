@@ -27,12 +27,14 @@ fn mirror(name: &str, pod: &Pod, directions: &[Direction], rules: Vec<Rule>, tar
         endpoints: vec![endpoint(pod).name],
         directions: directions.to_vec(),
         rules,
+        stateful: false,
+        options: podwire_datapath::SessionOptions::default(),
         target,
     }
 }
 
 fn desired(pods: &[&Pod], mirrors: Vec<Mirror>) -> Desired {
-    Desired { endpoints: pods.iter().map(|pod| endpoint(pod)).collect(), mirrors }
+    Desired { endpoints: pods.iter().map(|pod| endpoint(pod)).collect(), mirrors, ..Desired::default() }
 }
 
 /// Echo requests and replies of both families, and nothing else.
@@ -159,7 +161,7 @@ fn root_each_session_gets_one_copy() -> Result<()> {
         .collect();
     let applied = node.apply(&desired(&[first], mirrors))?;
     assert_eq!(applied.sessions.len(), 3);
-    assert_eq!(applied.sessions[0].mirrors, ["a", "b"], "equal targets share a session");
+    assert_eq!(applied.sessions[0].policies, ["a", "b"], "equal targets share a session");
     let before = scene.node.counter(&out, "rx", "packets")?;
     assert_eq!(first.netns.ping(&second.v4, 50, 56)?, 50);
     assert_eq!(scene.collector.counter(&one, "rx", "packets")?, 50);

@@ -48,15 +48,19 @@ fn sizes(bpffs: &Path) -> Result<BTreeMap<String, Size>> {
             endpoints: vec!["default/pod".into()],
             directions: Direction::ALL.to_vec(),
             rules: Vec::new(),
+            stateful: false,
+            options: podwire_datapath::SessionOptions::default(),
             target: Target::Device { name: "absent0".into() },
         }],
+        ..Desired::default()
     })?;
     let mut sizes = BTreeMap::new();
     for (program, interface, hook) in
         [("from_pod", "pod0", "ingress"), ("to_pod", "pod0", "egress"), ("mirror", "pw-mirror", "egress")]
     {
         let ifindex = nix::net::if_::if_nametoindex(interface)?;
-        let link = bpffs.join(format!("v1/links/{ifindex}-{hook}"));
+        let link =
+            bpffs.join(format!("v{}/links/{ifindex}-{hook}", podwire_datapath::core::abi::ABI_VERSION));
         sizes.insert(program.to_owned(), Program::behind_link(&link)?.size()?);
     }
     datapath.remove()?;

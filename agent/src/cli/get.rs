@@ -65,6 +65,7 @@ fn fetch(client: &Client, wanted: &Wanted) -> Result<Value, Failure> {
         Kind::TrafficControls => "trafficcontrols",
         Kind::Endpoints => "endpoints",
         Kind::Sessions => "sessions",
+        Kind::Events => "events",
     };
     let answer = client.get(&format!("/v1/{path}"))?;
     let items: Vec<Value> = answer["items"]
@@ -123,11 +124,16 @@ fn print(items: &Value, kind: Kind, format: Format, single: bool) -> Result<(), 
 fn wide(kind: Kind) -> &'static [(&'static str, &'static str)] {
     match kind {
         Kind::TrafficControls => &[
-            ("MATCHED-BYTES", "/status/copies/matchedBytes"),
+            ("MATCHED-BYTES", "/status/matched/bytes"),
             ("SENT-BYTES", "/status/copies/sentBytes"),
+            ("RETURN", "/status/returnPort"),
+            ("BYPASSED", "/status/redirect/bypassed"),
+            ("REFUSED", "/status/redirect/refused"),
+            ("ENGINE", "/status/engine"),
             ("SESSION", "/status/session"),
             ("REASON", "/status/reason"),
         ],
+        Kind::Events => &[],
         Kind::Endpoints => &[("IFINDEX", "/status/ifindex"), ("PROBLEM", "/status/problem")],
         Kind::Sessions => &[
             ("MATCHED-BYTES", "/status/copies/matchedBytes"),
@@ -141,7 +147,19 @@ fn wide(kind: Kind) -> &'static [(&'static str, &'static str)] {
 fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
     match kind {
         Kind::TrafficControls => (
-            &["NAME", "DIRECTION", "ACTION", "TARGET", "IN-FORCE", "ENDPOINTS", "MATCHED", "SENT", "LOST"],
+            &[
+                "NAME",
+                "DIRECTION",
+                "ACTION",
+                "TARGET",
+                "IN-FORCE",
+                "ENDPOINTS",
+                "MATCHED",
+                "SENT",
+                "LOST",
+                "REDIRECTED",
+                "RETURNED",
+            ],
             &[
                 "/metadata/name",
                 "/spec/direction",
@@ -149,10 +167,16 @@ fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "/status/target",
                 "/status/inForce",
                 "/status/endpointCount",
-                "/status/copies/matched",
+                "/status/matched/packets",
                 "/status/copies/sent",
                 "/status/copies/lostTotal",
+                "/status/redirect/redirected/packets",
+                "/status/redirect/returned/packets",
             ],
+        ),
+        Kind::Events => (
+            &["TIME", "TYPE", "REASON", "OBJECT", "MESSAGE"],
+            &["/time", "/type", "/reason", "/object", "/message"],
         ),
         Kind::Endpoints => (
             &["NAMESPACE", "NAME", "INTERFACE", "IPS", "STATE", "RECEIVED", "PASSED", "DROPPED", "MIRRORED"],
@@ -169,10 +193,22 @@ fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
             ],
         ),
         Kind::Sessions => (
-            &["SESSION", "TARGET", "POLICIES", "STATE", "MATCHED", "SENT", "TRUNCATED", "QUEUED", "LOST"],
+            &[
+                "SESSION",
+                "TARGET",
+                "ENGINE",
+                "POLICIES",
+                "STATE",
+                "MATCHED",
+                "SENT",
+                "TRUNCATED",
+                "QUEUED",
+                "LOST",
+            ],
             &[
                 "/metadata/name",
                 "/status/target",
+                "/status/engine",
                 "/status/policies",
                 "/status/state",
                 "/status/copies/matched",

@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::daemon;
 use crate::failure::Failure;
 
-/// The pod datapath of a Linux node: mirror chosen pod traffic to a device or a tunnel.
+/// The pod datapath of a Linux node: mirror or redirect chosen pod traffic to a device or a tunnel.
 #[derive(Debug, Parser)]
 #[command(name = "podwire", version, propagate_version = true, disable_help_subcommand = true)]
 #[command(
@@ -79,7 +79,7 @@ enum Command {
         after_help = "Examples:\n  podwire get tc\n  podwire get sessions --watch\n  podwire get endpoints web-0 -o yaml"
     )]
     Get {
-        /// trafficcontrols (tc), endpoints (ep) or sessions.
+        /// trafficcontrols (tc), endpoints (ep), sessions or events (ev).
         kind: Kind,
         /// Only the object of this name.
         name: Option<String>,
@@ -147,6 +147,9 @@ pub enum Kind {
     /// Mirror sessions.
     #[value(name = "sessions", alias = "session")]
     Sessions,
+    /// What changed of late.
+    #[value(name = "events", alias = "event", alias = "ev")]
+    Events,
 }
 
 /// How results are printed.

@@ -2,18 +2,24 @@
 //! it is in force or why not.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use podwire_datapath::core::wire::encap::Tunnel;
+use podwire_datapath::core::wire::erspan::{Direction, iii::Granularity};
 use podwire_datapath::object::{ObjectSet, Port, TrafficControl};
-use podwire_datapath::{Desired, Endpoint, Mirror, Target};
+use podwire_datapath::{Desired, Endpoint, Mirror, Oversize, Redirect, SessionOptions, Target};
 
 /// What became of a policy on this node.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyState {
     /// Names of the endpoints that it selects.
     pub endpoints: Vec<String>,
-    /// Where it sends copies; `None` when it is not in force.
+    /// Where packets go; `None` when it is not in force.
     pub target: Option<Target>,
+    /// How, and how many.
+    pub options: SessionOptions,
+    /// Where redirected packets come back.
+    pub return_port: Option<Target>,
     /// Why it is not in force.
     pub reason: Option<String>,
 }
@@ -27,32 +33,57 @@ pub fn convert(set: &ObjectSet) -> (Desired, BTreeMap<String, PolicyState>) {
         desired.endpoints.push(Endpoint { name, interface: endpoint.interface.clone() });
     }
     let mut states = BTreeMap::new();
+    // In the order of their priority, which is the order of redirects.
     for policy in set.policies() {
         let name = policy.metadata.name.clone();
         let endpoints = selected(set, policy);
-        let unserved = policy.unserved();
-        let reason = match set.refused(&name) {
-            Some(why) => Some(why.to_owned()),
-            None if !unserved.is_empty() => {
-                let parts: Vec<_> =
-                    unserved.iter().map(|part| format!("{}: {}", part.field, part.why)).collect();
-                Some(parts.join("; "))
-            }
-            None => None,
-        };
-        let target = if reason.is_none() { target(&policy.target) } else { None };
-        if let Some(target) = &target {
-            desired.mirrors.push(Mirror {
-                name: name.clone(),
-                endpoints: endpoints.clone(),
-                directions: policy.directions.clone(),
-                rules: policy.rules.clone(),
-                target: target.clone(),
-            });
+        if let Some(why) = set.refused(&name) {
+            let state = PolicyState { endpoints, reason: Some(why.to_owned()), ..PolicyState::default() };
+            states.insert(name, state);
+            continue;
         }
-        states.insert(name, PolicyState { endpoints, target, reason });
+        let return_port = policy.return_port.as_ref().map(target);
+        let state = PolicyState {
+            endpoints: endpoints.clone(),
+            target: Some(target(&policy.target)),
+            options: policy.options,
+            return_port: return_port.clone(),
+            reason: None,
+        };
+        match return_port {
+            Some(return_port) => desired.redirects.push(redirect(policy, endpoints, return_port)),
+            None => desired.mirrors.push(mirror(policy, endpoints)),
+        }
+        states.insert(name, state);
     }
     (desired, states)
+}
+
+fn mirror(policy: &TrafficControl, endpoints: Vec<String>) -> Mirror {
+    Mirror {
+        name: policy.metadata.name.clone(),
+        endpoints,
+        directions: policy.directions.clone(),
+        rules: policy.rules.clone(),
+        stateful: policy.stateful,
+        target: target(&policy.target),
+        options: policy.options,
+    }
+}
+
+fn redirect(policy: &TrafficControl, endpoints: Vec<String>, return_port: Target) -> Redirect {
+    Redirect {
+        name: policy.metadata.name.clone(),
+        endpoints,
+        directions: policy.directions.clone(),
+        rules: policy.rules.clone(),
+        stateful: policy.stateful,
+        target: target(&policy.target),
+        return_port,
+        closed: policy.closed,
+        health_check: policy.health_check,
+        fragment: policy.options.oversize == Oversize::Fragment,
+    }
 }
 
 fn selected(set: &ObjectSet, policy: &TrafficControl) -> Vec<String> {
@@ -67,14 +98,27 @@ fn selected(set: &ObjectSet, policy: &TrafficControl) -> Vec<String> {
         .collect()
 }
 
-/// What this version can send to; the others are named by `TrafficControl::unserved`.
-fn target(port: &Port) -> Option<Target> {
+fn target(port: &Port) -> Target {
+    let tunnel = |remote: &IpAddr, tunnel| Target::Tunnel { remote: *remote, tunnel };
     match port {
-        Port::Device { name } => Some(Target::Device { name: name.clone() }),
-        Port::Vxlan { remote, vni, port } => {
-            Some(Target::Tunnel { remote: *remote, tunnel: Tunnel::Vxlan { vni: *vni, port: *port } })
+        Port::Internal { name } => Target::Internal { name: name.clone() },
+        Port::Device { name } => Target::Device { name: name.clone() },
+        Port::Vxlan { remote, vni, port } => tunnel(remote, Tunnel::Vxlan { vni: *vni, port: *port }),
+        Port::Geneve { remote, vni, port } => tunnel(remote, Tunnel::Geneve { vni: *vni, port: *port }),
+        Port::Gre { remote, key } => tunnel(remote, Tunnel::Gre { key: *key, sequence: false }),
+        Port::Erspan { remote, version: 1, session, index, .. } => {
+            tunnel(remote, Tunnel::ErspanII { session: *session, index: *index })
         }
-        Port::Internal { .. } | Port::Geneve { .. } | Port::Gre { .. } | Port::Erspan { .. } => None,
+        Port::Erspan { remote, session, direction, hardware_id, .. } => tunnel(
+            remote,
+            Tunnel::ErspanIII {
+                session: *session,
+                hardware_id: *hardware_id,
+                sgt: 0,
+                direction: direction.map(|bit| if bit == 0 { Direction::Ingress } else { Direction::Egress }),
+                granularity: Granularity::HundredNanoseconds,
+            },
+        ),
     }
 }
 
@@ -112,27 +156,33 @@ spec:
 ---
 apiVersion: podwire.io/v1alpha1
 kind: TrafficControl
-metadata: {name: unserved}
+metadata: {name: through}
 spec:
   appliedTo: {podSelector: {}}
   direction: Both
-  action: Mirror
-  targetPort: {gre: {remoteIP: 192.0.2.9}}
+  action: Redirect
+  priority: 7
+  targetPort: {internal: {name: tool-in}}
+  returnPort: {gre: {remoteIP: 192.0.2.9, key: 4294967295}}
+  failurePolicy: Closed
+  healthCheck: {timeout: 2s}
 ";
 
     #[test]
-    fn policies_select_by_both_labels_and_say_why_they_are_not_in_force() {
+    fn policies_select_by_both_labels_and_redirects_keep_their_fields() {
         let set = ObjectSet::build(parse("t.yaml", TEXT).expect("valid")).expect("consistent");
         let (desired, states) = convert(&set);
         assert_eq!(desired.endpoints.len(), 2);
         assert_eq!(desired.mirrors.len(), 1);
         assert_eq!(desired.mirrors[0].endpoints, ["shop/web-0"]);
         assert_eq!(desired.mirrors[0].directions.len(), 1);
-        assert_eq!(states["unserved"].endpoints, ["default/web-0", "shop/web-0"]);
-        assert_eq!(
-            states["unserved"].reason.as_deref(),
-            Some("spec.targetPort: only device and vxlan are served yet")
-        );
+        assert_eq!(states["through"].endpoints, ["default/web-0", "shop/web-0"]);
+        assert_eq!(states["through"].reason, None);
+        let redirect = &desired.redirects[0];
+        assert_eq!(redirect.target.to_string(), "internal tool-in");
+        assert_eq!(redirect.return_port.to_string(), "gre 192.0.2.9 key 4294967295");
+        assert!(redirect.closed);
+        assert_eq!(redirect.health_check, Some(std::time::Duration::from_secs(2)));
     }
 
     fn policy(name: &str, rest: &str) -> String {
@@ -163,24 +213,33 @@ spec:
     }
 
     #[test]
-    fn one_policy_not_served_leaves_the_others_in_force() {
+    fn redirects_come_in_the_order_of_priority() {
+        let through = |name: &str, priority: i32| {
+            policy(name, &format!("  direction: Both\n  priority: {priority}\n  targetPort: {{device: {{name: a}}}}\n  returnPort: {{device: {{name: b}}}}\n"))
+                .replace("Mirror", "Redirect")
+        };
+        let (desired, _) = states(&(through("a", 3) + &through("c", -1) + &through("b", 3)));
+        let names: Vec<_> = desired.redirects.iter().map(|redirect| redirect.name.as_str()).collect();
+        assert_eq!(names, ["c", "a", "b"]);
+    }
+
+    #[test]
+    fn one_policy_refused_leaves_the_others_in_force() {
         let text = policy("tap", "  direction: Both\n  targetPort: {device: {name: tap0}}\n")
-            + &policy("own", "  direction: Both\n  targetPort: {internal: {name: p0}}\n")
-            + &policy(
-                "cut",
-                "  direction: Both\n  truncate: 128\n  targetPort: {vxlan: {remoteIP: 192.0.2.9, vni: 7}}\n",
-            );
+            + &policy("twice", "  direction: Both\n  priority: 1\n  targetPort: {internal: {name: tap0}}\n");
         let (desired, states) = states(&text);
         let names: Vec<_> = desired.mirrors.iter().map(|mirror| mirror.name.as_str()).collect();
         assert_eq!(names, ["tap"]);
-        for (name, field) in [("own", "spec.targetPort"), ("cut", "spec.truncate")] {
-            assert_eq!(states[name].target, None, "{name}");
-            assert!(
-                states[name].reason.as_deref().is_some_and(|why| why.starts_with(field)),
-                "{:?}",
-                states[name]
-            );
-        }
+        let why = states["twice"].reason.as_deref().unwrap_or_default();
+        assert!(why.contains("TrafficControl/tap") && why.contains("TrafficControl/twice"), "{why}");
+    }
+
+    #[test]
+    fn erspans_numbers_arrive_whole() {
+        let target = "  direction: Both\n  targetPort: {erspan: {remoteIP: \"2001:db8::9\", version: 2, sessionID: 1023, hardwareID: 63, dir: 1}}\n";
+        let (desired, _) = states(&policy("span", target));
+        let text = desired.mirrors[0].target.to_string();
+        assert_eq!(text, "erspan 2001:db8::9 version 2 session 1023 hardware id 63 direction 1");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! ```
 
 mod convert;
+mod events;
 mod files;
 mod server;
 mod store;

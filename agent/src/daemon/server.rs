@@ -55,6 +55,7 @@ pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>) -> Resul
         .route("/v1/endpoints", view(View::Endpoints))
         .route("/v1/sessions", view(View::Sessions))
         .route("/v1/status", view(View::Node))
+        .route("/v1/events", view(View::Events))
         .route("/v1/check", get(check))
         .route("/v1/apply", post(apply))
         .route("/v1/delete", post(delete))

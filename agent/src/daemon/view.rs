@@ -1,13 +1,14 @@
 //! What the command line sees: objects in the form that users wrote, with a status.
 
-use podwire_datapath::core::abi::{Direction, EndpointCounters, Reason, SessionCounters};
+use podwire_datapath::core::abi::{Direction, EndpointCounters, PolicyCounters, Reason, SessionCounters};
 use podwire_datapath::object::{Located, Object, ObjectSet};
 use podwire_datapath::{Applied, Counters, EndpointState};
 use serde_json::{Map, Value, json};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::convert::PolicyState;
+use super::events::Event;
 
 /// Everything that views are made of.
 pub struct Known<'a> {
@@ -19,6 +20,8 @@ pub struct Known<'a> {
     pub applied: &'a Applied,
     /// What was counted.
     pub counters: &'a Counters,
+    /// What changed of late.
+    pub events: &'a VecDeque<Event>,
 }
 
 impl Known<'_> {
@@ -55,7 +58,8 @@ impl Known<'_> {
                     "metadata": {"name": session.session.to_string()},
                     "status": {
                         "target": session.target.to_string(),
-                        "policies": session.mirrors,
+                        "policies": session.policies,
+                        "engine": session.engine.as_str(),
                         "state": if session.problem.is_none() { "Ready" } else { "Losing" },
                         "problem": session.problem,
                         "copies": copies(&counters),
@@ -83,6 +87,7 @@ impl Known<'_> {
         json!({
             "generation": self.applied.generation,
             "reasons": reasons,
+            "segmentQueueDrops": self.counters.segment_queue_drops,
             "tables": tables,
             "configurationErrors": configuration,
         })
@@ -114,8 +119,11 @@ impl Known<'_> {
             return Value::Null;
         };
         let session =
-            self.applied.sessions.iter().find(|session| Some(&session.target) == state.target.as_ref());
-        let counters = session.map(|session| self.session_counters(session.session)).unwrap_or_default();
+            self.applied.sessions.iter().find(|session| session.policies.iter().any(|other| other == name));
+        let copies_of = session.map(|session| self.session_counters(session.session)).unwrap_or_default();
+        let counters = self.policy_counters(name);
+        let shared: Vec<&String> =
+            session.iter().flat_map(|session| &session.policies).filter(|other| *other != name).collect();
         let waiting: Vec<&EndpointState> = self
             .applied
             .endpoints
@@ -126,7 +134,9 @@ impl Known<'_> {
             .iter()
             .filter_map(|endpoint| Some(format!("{}: {}", endpoint.name, endpoint.problem.as_ref()?)))
             .collect();
-        json!({
+        let return_problem =
+            state.return_port.as_ref().and_then(|port| self.applied.return_problems.get(&port.to_string()));
+        let mut status = json!({
             "inForce": state.reason.is_none(),
             "reason": state.reason,
             "endpoints": state.endpoints,
@@ -134,9 +144,24 @@ impl Known<'_> {
             "problems": problems,
             "target": state.target.as_ref().map(ToString::to_string),
             "session": session.map(|session| session.session),
+            "engine": session.map(|session| session.engine.as_str()),
             "targetProblem": session.and_then(|session| session.problem.clone()),
-            "copies": copies(&counters),
-        })
+            "matched": {"packets": counters.matched_packets, "bytes": counters.matched_bytes},
+            "events": self.events_of(&format!("TrafficControl/{name}")),
+        });
+        let more = match &state.return_port {
+            Some(port) => json!({
+                "returnPort": port.to_string(),
+                "returnProblem": return_problem,
+                "redirect": redirected(&counters),
+            }),
+            // Policies with one target share its session, and its copies.
+            None => json!({"copies": copies(&copies_of), "sharedWith": shared}),
+        };
+        if let (Some(fields), Value::Object(more)) = (status.as_object_mut(), more) {
+            fields.extend(more);
+        }
+        status
     }
 
     fn endpoint(&self, name: &str) -> Value {
@@ -168,10 +193,38 @@ impl Known<'_> {
         })
     }
 
+    fn policy_counters(&self, name: &str) -> PolicyCounters {
+        let found = self.counters.policies.iter().find(|(other, _)| other == name);
+        found.map(|(_, counters)| *counters).unwrap_or_default()
+    }
+
+    fn events_of(&self, object: &str) -> Vec<Value> {
+        self.events.iter().filter(|event| event.object == object).map(Event::to_json).collect()
+    }
+
+    /// What changed of late, oldest first.
+    pub fn all_events(&self) -> Value {
+        json!({"items": self.events.iter().map(Event::to_json).collect::<Vec<_>>()})
+    }
+
     fn session_counters(&self, session: u32) -> SessionCounters {
         let found = self.counters.sessions.iter().find(|(number, ..)| *number == session);
         found.map(|(_, _, counters)| *counters).unwrap_or_default()
     }
+}
+
+/// `away`: packets that the tool has, or that it dropped.
+fn redirected(counters: &PolicyCounters) -> Value {
+    json!({
+        "redirected": {"packets": counters.redirected_packets, "bytes": counters.redirected_bytes},
+        "returned": {"packets": counters.returned_packets, "bytes": counters.returned_bytes},
+        "away": counters.redirected_packets.saturating_sub(counters.returned_packets),
+        "bypassed": counters.bypassed_packets,
+        "refused": counters.refused_packets,
+        "passedBefore": counters.passed_tool_packets,
+        "probes": counters.probes,
+        "probesReturned": counters.probes_returned,
+    })
 }
 
 fn copies(counters: &SessionCounters) -> Value {
@@ -188,6 +241,9 @@ fn copies(counters: &SessionCounters) -> Value {
         "sentBytes": counters.sent_bytes,
         "truncated": counters.truncated_packets,
         "queued": counters.queued_packets,
+        "sampledOut": counters.sampled_out_packets,
+        "handed": counters.handed_packets,
+        "taken": counters.taken_packets,
         "lostTotal": counters.lost_packets.iter().sum::<u64>(),
         "lost": lost,
     })

@@ -1,6 +1,6 @@
 //! The thread that owns the datapath. In: messages. Out: the datapath does what the objects say, and answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use tokio::sync::oneshot::Sender;
 
 use super::Options;
 use super::convert::{PolicyState, convert};
+use super::events::{Event, note};
 use super::store::Store;
 use super::view::Known;
 
@@ -19,6 +20,9 @@ use super::view::Known;
 const PERIOD: Duration = Duration::from_secs(5);
 /// Changes that come together are taken together.
 const SETTLE: Duration = Duration::from_millis(50);
+
+/// Between two looks at the tools that have a health check; the shortest timeout is twice as long.
+const HEALTH_PERIOD: Duration = Duration::from_millis(100);
 
 /// What the worker is told.
 #[derive(Debug)]
@@ -48,6 +52,8 @@ pub enum View {
     Sessions,
     /// The node.
     Node,
+    /// What changed of late.
+    Events,
 }
 
 /// An answer, or what is wrong.
@@ -72,6 +78,7 @@ pub struct Worker {
     policies: BTreeMap<String, PolicyState>,
     applied: Applied,
     configuration_errors: Vec<String>,
+    events: VecDeque<Event>,
 }
 
 impl Worker {
@@ -86,6 +93,7 @@ impl Worker {
         let datapath = Datapath::open(podwire_datapath::Options {
             bpffs: options.bpffs.clone(),
             hook,
+            uplink: Some(options.uplink.clone()),
             ..Default::default()
         })?;
         let mut worker = Self {
@@ -95,6 +103,7 @@ impl Worker {
             policies: BTreeMap::new(),
             applied: Applied::default(),
             configuration_errors: Vec::new(),
+            events: VecDeque::new(),
         };
         // A mistake in the files must not take down what an earlier run left in force: nothing is applied then.
         worker.reload();
@@ -115,7 +124,16 @@ impl Worker {
                 self.heal();
                 due = Instant::now() + PERIOD;
             }
-            match messages.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            let mut wait = due;
+            if let Some(later) = self.applied.again_in.take() {
+                due = due.min(Instant::now() + later);
+            }
+            if self.datapath.has_health_checks() {
+                wait = wait.min(Instant::now() + HEALTH_PERIOD);
+                self.check_health();
+            }
+            wait = wait.min(due);
+            match messages.recv_timeout(wait.saturating_duration_since(Instant::now())) {
                 Ok(Message::Stop { remove: true }) => return Ok(self.datapath.remove()?),
                 Ok(Message::Stop { remove: false }) | Err(RecvTimeoutError::Disconnected) => {
                     self.datapath.close();
@@ -129,6 +147,23 @@ impl Worker {
                 Ok(message) => self.answer(message),
                 Err(RecvTimeoutError::Timeout) => {}
             }
+        }
+    }
+
+    fn check_health(&mut self) {
+        match self.datapath.check_health() {
+            Ok(news) => {
+                for (policy, alive) in news {
+                    let object = format!("TrafficControl/{policy}");
+                    let (reason, message) = if alive {
+                        ("ToolAlive", "packets come back from the tool again")
+                    } else {
+                        ("ToolSilent", "nothing came back from the tool in time; it counts as dead")
+                    };
+                    note(&mut self.events, object, !alive, reason, message.into());
+                }
+            }
+            Err(error) => tracing::error!(%error, "checking the tools' health"),
         }
     }
 
@@ -175,15 +210,38 @@ impl Worker {
         let set = store.set().map_err(Trouble::Refused)?;
         let (desired, policies) = convert(&set);
         self.put_in_force(&desired)?;
-        for (name, state) in &policies {
-            if let Some(reason) = &state.reason
-                && self.policies.get(name).and_then(|old| old.reason.as_ref()) != Some(reason)
-            {
-                tracing::warn!(policy = %name, %reason, "not in force");
-            }
-        }
+        self.tell_policies(&policies);
         (self.store, self.set, self.policies) = (store, set, policies);
         Ok(())
+    }
+
+    /// Notes what is new about policies.
+    fn tell_policies(&mut self, policies: &BTreeMap<String, PolicyState>) {
+        for (name, state) in policies {
+            let object = format!("TrafficControl/{name}");
+            let old = self.policies.get(name);
+            match &state.reason {
+                Some(reason) if old.and_then(|old| old.reason.as_ref()) != Some(reason) => {
+                    note(&mut self.events, object, true, "NotInForce", reason.clone());
+                }
+                None if old.is_none_or(|old| old.reason.is_some() || old != state) => {
+                    let count = state.endpoints.len();
+                    let target = state.target.as_ref().map(ToString::to_string).unwrap_or_default();
+                    note(
+                        &mut self.events,
+                        object,
+                        false,
+                        "InForce",
+                        format!("{count} endpoints, to {target}"),
+                    );
+                }
+                _ => {}
+            }
+        }
+        for name in self.policies.keys().filter(|name| !policies.contains_key(*name)) {
+            let object = format!("TrafficControl/{name}");
+            note(&mut self.events, object, false, "Removed", "out of force".into());
+        }
     }
 
     fn put_in_force(&mut self, desired: &Desired) -> Result<(), Trouble> {
@@ -201,11 +259,18 @@ impl Worker {
         for endpoint in &applied.endpoints {
             let before = self.applied.endpoints.iter().find(|other| other.name == endpoint.name);
             if before.is_none_or(|before| before != endpoint) {
-                let (name, interface) = (&endpoint.name, &endpoint.interface);
+                let object = format!("Endpoint/{}", endpoint.name);
                 match &endpoint.problem {
-                    Some(problem) => tracing::warn!(endpoint = %name, %problem, "not in force"),
+                    Some(problem) => note(&mut self.events, object, true, "NotInForce", problem.clone()),
                     None => {
-                        tracing::info!(endpoint = %name, %interface, attached = ?endpoint.attached, "in force");
+                        let hooks = match endpoint.attached {
+                            [true, true] => "both hooks",
+                            [true, false] => "the hook towards the pod",
+                            [false, true] => "the hook from the pod",
+                            [false, false] => "no hook",
+                        };
+                        let message = format!("{hooks} of {}", endpoint.interface);
+                        note(&mut self.events, object, false, "InForce", message);
                     }
                 }
             }
@@ -213,9 +278,17 @@ impl Worker {
         for session in &applied.sessions {
             let before = self.applied.sessions.iter().find(|other| other.target == session.target);
             if before.is_none_or(|before| before.problem != session.problem) {
-                match &session.problem {
-                    Some(problem) => tracing::warn!(target = %session.target, %problem, "copies are lost"),
-                    None => tracing::info!(target = %session.target, "session ready"),
+                for policy in &session.policies {
+                    let object = format!("TrafficControl/{policy}");
+                    match &session.problem {
+                        Some(problem) => {
+                            note(&mut self.events, object, true, "TargetNotReady", problem.clone());
+                        }
+                        None => {
+                            let message = session.target.to_string();
+                            note(&mut self.events, object, false, "TargetReady", message);
+                        }
+                    }
                 }
             }
         }
@@ -278,13 +351,19 @@ impl Worker {
 
     fn view(&self, view: View) -> Answer {
         let counters = self.datapath.counters().map_err(|error| Trouble::Failed(error.to_string()))?;
-        let known =
-            Known { set: &self.set, policies: &self.policies, applied: &self.applied, counters: &counters };
+        let known = Known {
+            set: &self.set,
+            policies: &self.policies,
+            applied: &self.applied,
+            counters: &counters,
+            events: &self.events,
+        };
         Ok(match view {
             View::TrafficControls => known.traffic_controls(),
             View::Endpoints => known.endpoints(),
             View::Sessions => known.sessions(),
             View::Node => known.node(&self.configuration_errors),
+            View::Events => known.all_events(),
         })
     }
 }

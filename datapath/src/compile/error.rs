@@ -18,14 +18,16 @@ pub enum Table {
     Prefixes,
     /// Chunks of 512 rule bits.
     Chunks,
-    /// Rows that assign sessions to rule bits.
+    /// Rows that assign policies to rule bits.
     Spans,
     /// Session numbers.
     Sessions,
-    /// Sessions of one endpoint and direction.
-    RulesetSessions,
+    /// Policy numbers.
+    Policies,
+    /// Policies of one endpoint.
+    EndpointPolicies,
     /// Rule bits of one endpoint and direction; a rule takes one, with ports on either side two, and each
-    /// session's share is rounded up to 64.
+    /// policy's share is rounded up to 64.
     RulesetBits,
 }
 
@@ -39,9 +41,10 @@ impl Table {
             Self::Nodes => "trie nodes",
             Self::Prefixes => "prefixes",
             Self::Chunks => "rule bit chunks",
-            Self::Spans => "session spans",
+            Self::Spans => "policy spans",
             Self::Sessions => "sessions",
-            Self::RulesetSessions => "sessions per endpoint and direction",
+            Self::Policies => "policies",
+            Self::EndpointPolicies => "policies per endpoint",
             Self::RulesetBits => "rule bits per endpoint and direction",
         }
     }
@@ -57,7 +60,8 @@ impl Table {
             Self::Chunks => limits::CHUNKS - limits::RULESET_CHUNKS,
             Self::Spans => limits::SPANS,
             Self::Sessions => limits::SESSIONS,
-            Self::RulesetSessions => limits::RULESET_SESSIONS as u32,
+            Self::Policies => limits::POLICIES,
+            Self::EndpointPolicies => limits::RULESET_POLICIES as u32,
             Self::RulesetBits => limits::RULESET_CHUNKS * 512,
         }
     }

@@ -21,8 +21,18 @@ pub struct Image {
     chunks: Vec<ChunkRow>,
     spans: Vec<SpanRow>,
     rulesets: Vec<RulesetRow>,
-    /// Slot and rule set by direction, in the order of slots.
-    endpoints: Vec<(u32, [Option<u32>; 2])>,
+    /// In the order of slots.
+    endpoints: Vec<Compiled>,
+}
+
+/// An endpoint, compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Compiled {
+    pub(super) slot: u32,
+    /// Rule set by direction.
+    pub(super) rulesets: [Option<u32>; 2],
+    /// A policy looks at who opened a connection.
+    pub(super) stateful: bool,
 }
 
 /// Rows of a map from index `base` on.
@@ -91,7 +101,7 @@ pub(super) struct Parts {
     pub(super) prefixes: Vec<PrefixRow>,
     pub(super) spans: Vec<SpanRow>,
     pub(super) rulesets: Vec<RulesetRow>,
-    pub(super) endpoints: Vec<(u32, [Option<u32>; 2])>,
+    pub(super) endpoints: Vec<Compiled>,
 }
 
 impl Image {
@@ -120,9 +130,11 @@ impl Image {
         let row = |index: u32| if index == Entry::NONE.index() { index } else { index + chunk_offset };
         let moved = Move { row, node, prefix };
         let mut endpoints = vec![EndpointRow::default(); limits::ENDPOINTS as usize];
-        for &(slot, rulesets) in &self.endpoints {
-            if let Some(endpoint) = endpoints.get_mut(slot as usize) {
-                endpoint.rulesets = rulesets.map(|index| index.map_or(0, |index| ruleset + index + 1));
+        for compiled in &self.endpoints {
+            if let Some(endpoint) = endpoints.get_mut(compiled.slot as usize) {
+                endpoint.rulesets =
+                    compiled.rulesets.map(|index| index.map_or(0, |index| ruleset + index + 1));
+                endpoint.flags = if compiled.stateful { EndpointRow::FLAG_STATEFUL } else { 0 };
             }
         }
         BankTables {
@@ -136,11 +148,14 @@ impl Image {
         }
     }
 
-    /// Whether an endpoint has rules that can match in this direction.
+    /// Whether an endpoint's packets of this direction have to be looked at: rules can match them, or they are
+    /// answers within connections.
     pub fn has_rules(&self, slot: u32, direction: Direction) -> bool {
-        self.endpoints
-            .binary_search_by_key(&slot, |&(slot, _)| slot)
-            .is_ok_and(|index| self.endpoints[index].1[direction as usize].is_some())
+        self.endpoints.binary_search_by_key(&slot, |compiled| compiled.slot).is_ok_and(|index| {
+            let compiled = &self.endpoints[index];
+            compiled.rulesets[direction as usize].is_some()
+                || compiled.stateful && compiled.rulesets != [None, None]
+        })
     }
 
     /// How full the tables are.

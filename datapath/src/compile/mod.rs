@@ -32,18 +32,18 @@ use podwire_core::abi::{Direction, RulesetRow, SpanRow};
 
 pub use error::{CompileError, Table};
 pub use image::{BankTables, Image, Section, Usage};
-pub use rule::{AddressSet, EndpointRules, Mirror, Rule, TcpFlags};
+pub use rule::{AddressSet, EndpointRules, Nature, Policy, Rule, TcpFlags};
 pub use synthetic::synthetic;
 
 use error::fits;
-use image::Parts;
+use image::{Compiled, Parts};
 use rows::Rows;
 use ruleset::Demand;
 use trie::Tries;
 
 /// Compiles the rules of all endpoints of the node.
 ///
-/// The order of endpoints, of mirrors and of rules does not matter. Several mirrors may name one session.
+/// The order of endpoints, of policies and of rules does not matter. Several policies may name one session.
 ///
 /// # Errors
 /// When something does not fit its table, or a slot or session number is out of range or, for a slot, given
@@ -60,9 +60,16 @@ pub fn compile(endpoints: &[EndpointRules]) -> Result<Image, CompileError> {
     let mut rows = Rows::new();
     let mut slots = Vec::with_capacity(sorted.len());
     for endpoint in sorted {
-        let ingress = compiler.ruleset(&endpoint.ingress, Direction::Ingress, &mut rows, endpoint.slot)?;
-        let egress = compiler.ruleset(&endpoint.egress, Direction::Egress, &mut rows, endpoint.slot)?;
-        slots.push((endpoint.slot, [ingress, egress]));
+        let table = ruleset::SlotTable::new(endpoint)?;
+        let ingress =
+            compiler.ruleset(&table, &endpoint.ingress, Direction::Ingress, &mut rows, endpoint.slot)?;
+        let egress =
+            compiler.ruleset(&table, &endpoint.egress, Direction::Egress, &mut rows, endpoint.slot)?;
+        slots.push(Compiled {
+            slot: endpoint.slot,
+            rulesets: [ingress, egress],
+            stateful: table.is_stateful(),
+        });
     }
     let Compiler { tries, spans, rulesets, .. } = compiler;
     let (nodes, prefixes) = tries.into_rows();
@@ -71,30 +78,26 @@ pub fn compile(endpoints: &[EndpointRules]) -> Result<Image, CompileError> {
 
 /// What is compiled so far, and by which rules it is found again.
 #[derive(Default)]
-struct Compiler<'a> {
+struct Compiler {
     tries: Tries,
     spans: Vec<SpanRow>,
     rulesets: Vec<RulesetRow>,
-    /// Rule sets by the rules as given: cheap to compare.
-    by_mirrors: HashMap<(Direction, &'a [Mirror]), Option<u32>>,
     /// Rule sets by what the rules come to: independent of their order and of the direction.
     by_demand: HashMap<Demand, u32>,
     by_spans: HashMap<Vec<SpanRow>, u32>,
 }
 
-impl<'a> Compiler<'a> {
-    /// The rule set for an endpoint's mirrors of one direction, `None` when nothing can match.
+impl Compiler {
+    /// The rule set for an endpoint's policies of one direction, `None` when nothing can match.
     fn ruleset(
         &mut self,
-        mirrors: &'a [Mirror],
+        table: &ruleset::SlotTable,
+        policies: &[Policy],
         direction: Direction,
         rows: &mut Rows,
         endpoint: u32,
     ) -> Result<Option<u32>, CompileError> {
-        if let Some(&known) = self.by_mirrors.get(&(direction, mirrors)) {
-            return Ok(known);
-        }
-        let demand = Demand::new(mirrors, direction);
+        let demand = Demand::new(table, policies, direction);
         let index = if demand.is_empty() {
             None
         } else if let Some(&known) = self.by_demand.get(&demand) {
@@ -108,7 +111,6 @@ impl<'a> Compiler<'a> {
             self.by_demand.insert(demand, index);
             Some(index)
         };
-        self.by_mirrors.insert((direction, mirrors), index);
         Ok(index)
     }
 

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use podwire_core::abi::{Direction, Mode};
 use podwire_core::stage::{Facts, Key, Transport};
 
-use super::rule::{AddressSet, Mirror, Rule};
+use super::rule::{AddressSet, Policy, Rule};
 
 /// IP protocol number of TCP.
 const TCP: u8 = 6;
@@ -30,8 +30,8 @@ pub fn matches(rule: &Rule, direction: Direction, facts: &Facts) -> bool {
 }
 
 /// Sessions that want a copy of a packet with these `facts`.
-pub fn sessions(mirrors: &[Mirror], direction: Direction, facts: &Facts) -> BTreeSet<u16> {
-    let wanted = |mirror: &&Mirror| {
+pub fn sessions(mirrors: &[Policy], direction: Direction, facts: &Facts) -> BTreeSet<u16> {
+    let wanted = |mirror: &&Policy| {
         mirror.rules.is_empty() || mirror.rules.iter().any(|rule| matches(rule, direction, facts))
     };
     mirrors.iter().filter(wanted).map(|mirror| mirror.session).collect()

@@ -1,6 +1,6 @@
 //! What the compiler is given: rules as plain data, with names resolved and text parsed.
 //!
-//! A packet matches a [`Mirror`] when any of its rules matches. A mirror without rules, or with a rule that
+//! A packet matches a [`Policy`] when any of its rules matches. A policy without rules, or with a rule that
 //! gives no field, matches every frame: non-IP and malformed ones too.
 //!
 //! # When a rule matches
@@ -92,13 +92,37 @@ pub struct AddressSet {
     pub except: Vec<IpNet>,
 }
 
-/// Packets that one session wants a copy of.
+/// Packets that one policy applies to, and what it does with them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Mirror {
-    /// The node-wide number of the session, below [`podwire_core::abi::limits::SESSIONS`].
+pub struct Policy {
+    /// The node-wide number of the policy, below [`podwire_core::abi::limits::POLICIES`].
+    pub number: u16,
+    /// The node-wide number of its session, below [`podwire_core::abi::limits::SESSIONS`].
     pub session: u16,
+    /// What else the datapath has to know of it.
+    pub nature: Nature,
     /// Any of these; empty means all traffic.
     pub rules: Vec<Rule>,
+}
+
+impl Policy {
+    /// A mirror to a session, numbered as its session is.
+    pub fn mirror(session: u16, rules: Vec<Rule>) -> Self {
+        Self { number: session, session, nature: Nature::default(), rules }
+    }
+}
+
+/// What a policy and its session are like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nature {
+    /// `Some`: it redirects; of several that match, the one with the lowest rank applies. `None`: it mirrors.
+    pub redirect: Option<u16>,
+    /// Its direction is that of the connection.
+    pub stateful: bool,
+    /// Its session takes samples or has a rate limit.
+    pub limited: bool,
+    /// Its session takes snapshots.
+    pub snaps: bool,
 }
 
 /// The rules of one endpoint.
@@ -107,7 +131,7 @@ pub struct EndpointRules {
     /// The endpoint's slot, below [`podwire_core::abi::limits::ENDPOINTS`].
     pub slot: u32,
     /// For packets towards the pod.
-    pub ingress: Vec<Mirror>,
+    pub ingress: Vec<Policy>,
     /// For packets from the pod.
-    pub egress: Vec<Mirror>,
+    pub egress: Vec<Policy>,
 }

@@ -1,4 +1,4 @@
-//! One rule set. In: the rule bits of an endpoint and direction, by session. Out: its row, with the tries,
+//! One rule set. In: the rule bits of an endpoint and direction, by policy. Out: its row, with the tries,
 //! rows and spans that it needs added to the image.
 
 use std::collections::BTreeMap;
@@ -7,52 +7,125 @@ use podwire_core::abi::{CHUNK_WORDS, Direction, Entry, Mode, ModeRow, RulesetRow
 
 use super::error::{CompileError, Table, fits};
 use super::rows::{RowId, Rows};
-use super::rule::{Mirror, Rule};
+use super::rule::{EndpointRules, Nature, Policy, Rule};
 use super::term::{Field, Term, terms};
 use super::trie::{Piece, Tries};
 
 /// Bits of a word.
 const WORD: usize = 64;
 
-/// What an endpoint's mirrors of one direction come to: per session the distinct bits, in order. Equal values
-/// match equal packets.
+/// The slots of an endpoint, the same for both directions: mirrors by number, then redirects by rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Demand(Vec<(u16, Vec<Term>)>);
+pub(super) struct SlotTable(Vec<Slot>);
+
+/// A policy without its rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Slot {
+    /// First in the order.
+    nature: Nature,
+    number: u16,
+    session: u16,
+}
+
+impl SlotTable {
+    /// # Errors
+    /// Numbers out of range, or more policies than an endpoint can have.
+    pub(super) fn new(endpoint: &EndpointRules) -> Result<Self, CompileError> {
+        let mut slots: Vec<Slot> = endpoint
+            .ingress
+            .iter()
+            .chain(&endpoint.egress)
+            .map(|policy| Slot { nature: policy.nature, number: policy.number, session: policy.session })
+            .collect();
+        slots.sort_unstable_by_key(|slot| (slot.nature.redirect, slot.number, *slot));
+        slots.dedup();
+        for slot in &slots {
+            fits(Table::Sessions, usize::from(slot.session) + 1, Some(endpoint.slot))?;
+            fits(Table::Policies, usize::from(slot.number) + 1, Some(endpoint.slot))?;
+        }
+        fits(Table::EndpointPolicies, slots.len(), Some(endpoint.slot))?;
+        Ok(Self(slots))
+    }
+
+    pub(super) fn is_stateful(&self) -> bool {
+        self.0.iter().any(|slot| slot.nature.stateful)
+    }
+
+    fn find(&self, policy: &Policy) -> Option<usize> {
+        self.0.iter().position(|slot| {
+            (slot.nature, slot.number, slot.session) == (policy.nature, policy.number, policy.session)
+        })
+    }
+
+    /// The slots that are so, a bit each.
+    fn mask(&self, is_so: impl Fn(&Slot) -> bool) -> u64 {
+        self.0.iter().enumerate().filter(|(_, slot)| is_so(slot)).fold(0, |mask, (bit, _)| mask | 1 << bit)
+    }
+
+    /// The part of a rule set's row that the slots decide.
+    fn row(&self) -> RulesetRow {
+        let mut row = RulesetRow {
+            redirects: self.mask(|slot| slot.nature.redirect.is_some()),
+            stateful: self.mask(|slot| slot.nature.stateful),
+            limited: self.mask(|slot| slot.nature.limited),
+            snaps: self.mask(|slot| slot.nature.snaps),
+            ..RulesetRow::default()
+        };
+        for (index, slot) in self.0.iter().enumerate().take(limits::RULESET_POLICIES) {
+            row.policies[index] = slot.number;
+            row.sessions[index] = slot.session;
+            row.shares[index] = self.mask(|other| {
+                other.session == slot.session
+                    && other.nature.redirect.is_some() == slot.nature.redirect.is_some()
+            });
+        }
+        row
+    }
+}
+
+/// What an endpoint's policies of one direction come to: the slots, and per slot the distinct bits, in order.
+/// Equal values match equal packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Demand {
+    table: SlotTable,
+    bits: Vec<(usize, Vec<Term>)>,
+}
 
 impl Demand {
-    pub(super) fn new(mirrors: &[Mirror], direction: Direction) -> Self {
-        let mut sessions: BTreeMap<u16, Vec<Term>> = BTreeMap::new();
-        for mirror in mirrors {
-            let bits = sessions.entry(mirror.session).or_default();
-            if mirror.rules.is_empty() {
+    pub(super) fn new(table: &SlotTable, policies: &[Policy], direction: Direction) -> Self {
+        let mut slots: BTreeMap<usize, Vec<Term>> = BTreeMap::new();
+        for policy in policies {
+            let Some(slot) = table.find(policy) else {
+                continue;
+            };
+            let bits = slots.entry(slot).or_default();
+            if policy.rules.is_empty() {
                 bits.extend(terms(&Rule::default(), direction));
             }
-            bits.extend(mirror.rules.iter().flat_map(|rule| terms(rule, direction)));
+            bits.extend(policy.rules.iter().flat_map(|rule| terms(rule, direction)));
         }
-        for bits in sessions.values_mut() {
+        for bits in slots.values_mut() {
             if let Some(everything) = bits.iter().position(Term::is_everything) {
                 *bits = vec![bits.swap_remove(everything)];
             }
             bits.sort_unstable();
             bits.dedup();
         }
-        sessions.retain(|_, bits| !bits.is_empty());
-        Self(sessions.into_iter().collect())
+        slots.retain(|_, bits| !bits.is_empty());
+        Self { table: table.clone(), bits: slots.into_iter().collect() }
     }
 
     /// Whether no packet can match.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bits.is_empty()
     }
 }
 
-/// The session slot of each word, padded to whole chunks.
+/// The policy slot of each word, padded to whole chunks.
 fn spans(demand: &Demand, endpoint: u32) -> Result<Vec<SpanRow>, CompileError> {
-    fits(Table::RulesetSessions, demand.0.len(), Some(endpoint))?;
     let mut slots = Vec::new();
-    for (slot, (session, bits)) in demand.0.iter().enumerate() {
-        fits(Table::Sessions, usize::from(*session) + 1, Some(endpoint))?;
-        slots.resize(slots.len() + bits.len().div_ceil(WORD), slot as u8);
+    for (slot, bits) in &demand.bits {
+        slots.resize(slots.len() + bits.len().div_ceil(WORD), *slot as u8);
     }
     fits(Table::RulesetBits, slots.len() * WORD, Some(endpoint))?;
     slots.resize(slots.len().next_multiple_of(CHUNK_WORDS), 0);
@@ -81,17 +154,13 @@ pub(super) fn compile(
     let spans = spans(demand, endpoint)?;
     let mut bits = Vec::new();
     let mut word = 0;
-    for (_, terms) in &demand.0 {
+    for (_, terms) in &demand.bits {
         bits.extend(terms.iter().enumerate().map(|(index, term)| (word * WORD + index, term)));
         word += terms.len().div_ceil(WORD);
     }
-    let mut sessions = [0; limits::RULESET_SESSIONS];
-    for (slot, (session, _)) in sessions.iter_mut().zip(&demand.0) {
-        *slot = *session;
-    }
     let words = spans.len() * CHUNK_WORDS;
     let modes = Compiler { bits, words, rows, tries, endpoint }.modes()?;
-    Ok((RulesetRow { modes, chunks: spans.len() as u32, spans: 0, sessions }, spans))
+    Ok((RulesetRow { modes, chunks: spans.len() as u32, ..demand.table.row() }, spans))
 }
 
 impl Compiler<'_> {

@@ -3,14 +3,15 @@
 //! With it the stages of [`podwire_core::stage`] run in user space on the very rows that the kernel would
 //! have. The differential test, the fuzz targets and the compiler's own tests do so.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use podwire_core::abi::{
-    CHUNK_WORDS, ChunkRow, Direction, EndpointCounters, Entry, Generation, PrefixRow, Reason, RulesetRow,
-    SessionCounters, SessionRow, SpanRow, limits,
+    CHUNK_WORDS, ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow, Generation,
+    Liveness, PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow,
+    TripKey, TripRow, limits,
 };
-use podwire_core::stage::{Counters, Tables};
+use podwire_core::stage::{Counters, State, Tables};
 
 use super::image::{BankTables, Section};
 
@@ -24,6 +25,13 @@ pub struct MemoryTables {
     slots: HashMap<u32, u32>,
     banks: [Option<BankTables>; 2],
     sessions: [HashMap<u32, SessionRow>; 2],
+    policies: [HashMap<u32, PolicyRow>; 2],
+    now: Cell<u64>,
+    flows: RefCell<HashMap<FlowKey, FlowRow>>,
+    flow_room: usize,
+    trips: RefCell<HashMap<TripKey, TripRow>>,
+    paces: RefCell<HashMap<u32, u64>>,
+    policy_counters: RefCell<Vec<PolicyCounters>>,
     endpoint_counters: RefCell<Vec<EndpointCounters>>,
     session_counters: RefCell<Vec<SessionCounters>>,
     reason_counters: RefCell<[u64; Reason::COUNT]>,
@@ -44,6 +52,13 @@ impl MemoryTables {
             slots: HashMap::new(),
             banks: [None, None],
             sessions: [HashMap::new(), HashMap::new()],
+            policies: [HashMap::new(), HashMap::new()],
+            now: Cell::new(0),
+            flows: RefCell::default(),
+            flow_room: limits::FLOWS as usize,
+            trips: RefCell::default(),
+            paces: RefCell::default(),
+            policy_counters: RefCell::new(vec![PolicyCounters::default(); limits::POLICIES as usize]),
             endpoint_counters: RefCell::new(vec![
                 EndpointCounters::default();
                 2 * limits::ENDPOINTS as usize
@@ -81,6 +96,31 @@ impl MemoryTables {
             Some(row) if session < limits::SESSIONS => sessions.insert(session, row),
             _ => sessions.remove(&session),
         };
+    }
+
+    /// Writes a policy in a bank, 0 or 1.
+    pub fn set_policy(&mut self, bank: u32, policy: u32, row: PolicyRow) {
+        self.policies[bank as usize & 1].insert(policy, row);
+    }
+
+    /// Sets the monotonic clock, in nanoseconds.
+    pub fn set_now(&self, now: u64) {
+        self.now.set(now);
+    }
+
+    /// Bounds the connections that are kept.
+    pub fn set_flow_room(&mut self, room: usize) {
+        self.flow_room = room;
+    }
+
+    /// Writes a flow that is away.
+    pub fn set_trip(&mut self, key: TripKey, row: TripRow) {
+        self.trips.borrow_mut().insert(key, row);
+    }
+
+    /// The counters of a policy.
+    pub fn policy_counters(&self, policy: u32) -> Option<PolicyCounters> {
+        self.policy_counters.borrow().get(policy as usize).copied()
     }
 
     /// The counters of an endpoint and direction.
@@ -122,9 +162,8 @@ impl Tables for MemoryTables {
         self.slots.get(&ifindex).copied()
     }
 
-    fn endpoint_ruleset(&self, generation: Generation, slot: u32, direction: Direction) -> Option<u32> {
-        let tables = self.banks[generation.bank() as usize].as_ref()?;
-        tables.endpoints.rows.get(slot as usize)?.rulesets[direction as usize].checked_sub(1)
+    fn endpoint(&self, generation: Generation, slot: u32) -> Option<&EndpointRow> {
+        self.banks[generation.bank() as usize].as_ref()?.endpoints.rows.get(slot as usize)
     }
 
     fn ruleset(&self, index: u32) -> Option<&RulesetRow> {
@@ -151,8 +190,57 @@ impl Tables for MemoryTables {
         self.row(index, |tables| &tables.spans)
     }
 
+    fn policy(&self, generation: Generation, policy: u32) -> Option<&PolicyRow> {
+        self.policies[generation.bank() as usize].get(&policy)
+    }
+
     fn session(&self, generation: Generation, session: u32) -> Option<&SessionRow> {
         self.sessions[generation.bank() as usize].get(&session)
+    }
+
+    fn live(&self, _: u32) -> u32 {
+        Liveness::Live as u32
+    }
+}
+
+impl State for MemoryTables {
+    fn now(&self) -> u64 {
+        self.now.get()
+    }
+
+    fn flow(&self, key: &FlowKey) -> Option<FlowRow> {
+        self.flows.borrow().get(key).copied()
+    }
+
+    fn touch_flow(&self, key: &FlowKey, row: &FlowRow) {
+        self.flows.borrow_mut().insert(*key, *row);
+    }
+
+    fn open_flow(&self, key: &FlowKey, row: &FlowRow) -> bool {
+        let mut flows = self.flows.borrow_mut();
+        let room = flows.len() < self.flow_room || flows.contains_key(key);
+        if room {
+            flows.insert(*key, *row);
+        }
+        room
+    }
+
+    fn trip(&self, key: &TripKey) -> Option<TripRow> {
+        self.trips.borrow().get(key).copied()
+    }
+
+    fn take_probe(&self, _: u32) -> bool {
+        false
+    }
+
+    fn pace(&self, session: u32, interval: u64, burst: u64, now: u64) -> bool {
+        let mut paces = self.paces.borrow_mut();
+        let due = paces.entry(session).or_default();
+        if *due > now + burst {
+            return false;
+        }
+        *due = (*due).max(now) + interval;
+        true
     }
 }
 
@@ -165,6 +253,12 @@ impl Counters for MemoryTables {
 
     fn count_session(&self, session: u32, change: impl FnOnce(&mut SessionCounters)) {
         if let Some(row) = self.session_counters.borrow_mut().get_mut(session as usize) {
+            change(row);
+        }
+    }
+
+    fn count_policy(&self, policy: u32, change: impl FnOnce(&mut PolicyCounters)) {
+        if let Some(row) = self.policy_counters.borrow_mut().get_mut(policy as usize) {
             change(row);
         }
     }

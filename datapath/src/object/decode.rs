@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use super::Located;
 use super::error::{Errors, ObjectError, ObjectErrorKind};
@@ -268,6 +269,29 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// A time such as `500ms`, `2s`, `1m`; a plain number is seconds.
+    pub(super) fn duration(&self, range: RangeInclusive<Duration>) -> Option<Duration> {
+        let text = self.text()?;
+        let (first, last) = (range.start(), range.end());
+        let allowed = format!("{first:?} to {last:?}, as 500ms, 2s, 1m");
+        match read_duration(text) {
+            Some(duration) if range.contains(&duration) => Some(duration),
+            Some(_) => {
+                self.refuse(&format!("{text} is out of range"), Some(&allowed));
+                None
+            }
+            None => {
+                self.refuse(&format!("\"{text}\" is not a time"), Some(&allowed));
+                None
+            }
+        }
+    }
+
+    /// Whether it is a map of fields, for values with a short form.
+    pub(super) fn is_map(&self) -> bool {
+        matches!(self.tree.value(), Value::Map(_))
+    }
+
     /// One of a few words.
     pub(super) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
@@ -289,6 +313,18 @@ impl<'a> Field<'a> {
             self.refuse(&format!("\"{text}\" is not {what}"), None);
         }
         value
+    }
+}
+
+fn read_duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok()?;
+    match unit {
+        "ms" => Some(Duration::from_millis(number)),
+        "s" | "" => Some(Duration::from_secs(number)),
+        "m" => number.checked_mul(60).map(Duration::from_secs),
+        _ => None,
     }
 }
 

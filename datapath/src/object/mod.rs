@@ -5,8 +5,7 @@
 //!  text ─► tree (values with places) ─► decode (fields with paths) ─► Object ─► ObjectSet (no contradictions)
 //! ```
 //!
-//! An object that exists is valid. What this version does not carry out is kept and named by
-//! [`TrafficControl::unserved`], not refused.
+//! An object that exists is valid.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +28,7 @@ pub use metadata::Metadata;
 pub use selector::{AppliedTo, LabelSelector};
 pub use set::{Conflict, ObjectSet};
 pub use target::{Port, TargetPort};
-pub use traffic_control::{Action, Oversize, TrafficControl, Unserved};
+pub use traffic_control::{Action, TrafficControl};
 
 use decode::{Context, Map};
 use tree::Tree;

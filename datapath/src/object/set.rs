@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::target::Port;
-use super::traffic_control::TrafficControl;
+use super::traffic_control::{Action, TrafficControl};
 use super::{Endpoint, Located, Node, Object};
 
 /// Objects by kind and name, in the order of names.
@@ -144,7 +144,7 @@ fn order(policy: &TrafficControl) -> (i32, &str, &str) {
 /// The policies in force that defined a port first.
 #[derive(Default)]
 struct Owners<'a> {
-    /// By target: the session's parameters are theirs.
+    /// By target of mirrors: the session's parameters are theirs.
     targets: HashMap<&'a Port, &'a TrafficControl>,
     /// By name: the kind of port that has it.
     names: HashMap<&'a str, (&'static str, &'a TrafficControl)>,
@@ -152,7 +152,9 @@ struct Owners<'a> {
 
 impl<'a> Owners<'a> {
     fn add(&mut self, policy: &'a TrafficControl) {
-        self.targets.entry(&policy.target).or_insert(policy);
+        if policy.action == Action::Mirror {
+            self.targets.entry(&policy.target).or_insert(policy);
+        }
         for port in ports(policy) {
             if let Some(name) = port.name() {
                 self.names.entry(name).or_insert((port.kind(), policy));
@@ -168,7 +170,8 @@ impl<'a> Owners<'a> {
             Some((format!("the kinds of port {name}"), *owner))
         });
         let (what, owner) = named.or_else(|| {
-            let owner = *self.targets.get(&policy.target)?;
+            // A redirect's session is its own: packets go through it whole.
+            let owner = *self.targets.get(&policy.target).filter(|_| policy.action == Action::Mirror)?;
             let field = parameter_that_differs(policy, owner)?;
             Some((format!("one target, but {field}"), owner))
         })?;
@@ -185,11 +188,13 @@ fn ports(policy: &TrafficControl) -> impl Iterator<Item = &Port> {
 
 /// The parameter of a shared session that two policies set differently.
 fn parameter_that_differs(one: &TrafficControl, other: &TrafficControl) -> Option<&'static str> {
+    let (one, other) = (&one.options, &other.options);
     let fields = [
         ("truncate", one.truncate != other.truncate),
         ("sampling", one.sampling != other.sampling),
         ("rateLimit", one.rate_limit != other.rate_limit),
         ("oversize", one.oversize != other.oversize),
+        ("engine", one.engine != other.engine),
     ];
     fields.into_iter().find(|(_, differs)| *differs).map(|(field, _)| field)
 }

@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 
+use std::time::Duration;
+
 use super::{Object, ObjectSet, parse};
+use crate::desired::{Engine, Oversize, Sampling, SessionOptions};
 
 /// A policy with this `spec.targetPort` and more of `spec`.
 fn policy(api: &str, target: &str, more: &str) -> String {
@@ -21,6 +24,10 @@ fn errors(text: &str) -> Vec<String> {
         Ok(objects) => panic!("{objects:?}"),
         Err(errors) => errors.iter().map(ToString::to_string).collect(),
     }
+}
+
+fn redirect(more: &str) -> String {
+    own("{device: {name: eth0}}", more).replace("Mirror", "Redirect")
 }
 
 fn accepted(text: &str) -> Object {
@@ -72,7 +79,7 @@ fn mistakes_are_one_line_with_the_nearest_name() {
         ),
         (
             own("{device: {name: eth0}}", "  directoin: Both\n"),
-            "f.yaml:9:3: TrafficControl/m: spec.directoin: unknown field; did you mean \"direction\"? allowed: appliedTo, direction, action, targetPort, returnPort, priority, match, stateful, truncate, sampling, rateLimit, oversize, failurePolicy",
+            "f.yaml:9:3: TrafficControl/m: spec.directoin: unknown field; did you mean \"direction\"? allowed: appliedTo, direction, action, targetPort, returnPort, priority, failurePolicy, match, stateful, truncate, sampling, rateLimit, oversize, engine, healthCheck",
         ),
         (
             own("{device: {name: eth0}, gre: {remoteIP: 192.0.2.9}}", ""),
@@ -114,7 +121,6 @@ fn mistakes_are_one_line_with_the_nearest_name() {
 
 #[test]
 fn a_redirect_needs_a_return_port_and_takes_no_erspan() {
-    let redirect = |more: &str| own("{device: {name: eth0}}", more).replace("Mirror", "Redirect");
     assert!(errors(&redirect("")).concat().contains("action Redirect needs returnPort"));
     assert!(
         errors(&redirect("  returnPort: {erspan: {remoteIP: 192.0.2.1, version: 1}}\n"))
@@ -126,7 +132,8 @@ fn a_redirect_needs_a_return_port_and_takes_no_erspan() {
     else {
         panic!("a policy");
     };
-    assert_eq!(policy.unserved()[0].field, "spec.action");
+    assert!(policy.closed);
+    assert!(policy.return_port.is_some());
 }
 
 #[test]
@@ -175,7 +182,6 @@ fn rules_say_what_was_written() {
     let flags = policy.rules[2].tcp_flags.expect("flags");
     assert_eq!((flags.value, flags.mask), (0x02, 0x12));
     assert_eq!(policy.rules[3].ether_type, Some(0x0806));
-    assert!(policy.unserved().is_empty());
 }
 
 #[test]
@@ -393,27 +399,61 @@ fn the_older_policy_comes_first_then_the_name() {
 }
 
 #[test]
-fn what_is_not_served_is_named_and_kept() {
-    let fields = |target: &str, more: &str| -> Vec<&str> {
+fn sessions_options_are_read() {
+    let options = |target: &str, more: &str| {
         let Object::TrafficControl(policy) = accepted(&own(target, more)) else { panic!("a policy") };
-        policy.unserved().iter().map(|part| part.field).collect()
+        policy.options
     };
     let device = "{device: {name: eth0}}";
-    for (target, more, field) in [
-        ("{internal: {name: p}}", "", "spec.targetPort"),
-        ("{geneve: {remoteIP: 192.0.2.9}}", "", "spec.targetPort"),
-        ("{gre: {remoteIP: 192.0.2.9}}", "", "spec.targetPort"),
-        ("{erspan: {remoteIP: 192.0.2.9, version: 2}}", "", "spec.targetPort"),
-        ("{vxlan: {remoteIP: \"2001:db8::9\"}}", "", "spec.targetPort.vxlan.remoteIP"),
-        (device, "  stateful: true\n", "spec.stateful"),
-        (device, "  truncate: 128\n", "spec.truncate"),
-        (device, "  sampling: 10\n", "spec.sampling"),
-        (device, "  rateLimit: 10\n", "spec.rateLimit"),
-        (device, "  oversize: drop\n", "spec.oversize"),
+    let tunnel = "{vxlan: {remoteIP: 192.0.2.9}}";
+    assert_eq!(options(device, ""), SessionOptions::default());
+    assert_eq!(options(device, "  truncate: 128\n").truncate, Some(128));
+    let by_packet = Sampling { one_in: 10, by_flow: false };
+    assert_eq!(options(device, "  sampling: 10\n").sampling, Some(by_packet));
+    let by_flow = options(device, "  sampling: {oneIn: 10, by: flow}\n").sampling;
+    assert_eq!(by_flow, Some(Sampling { by_flow: true, ..by_packet }));
+    assert_eq!(options(device, "  rateLimit: 10\n").rate_limit, Some(10));
+    assert_eq!(options(device, "  oversize: drop\n").oversize, Oversize::Drop);
+    assert_eq!(options(tunnel, "  engine: segment\n").engine, Engine::Segment);
+    assert_eq!(options(tunnel, "  truncate: 64\n  engine: snap\n").engine, Engine::Snap);
+}
+
+#[test]
+fn what_a_policy_cannot_have_is_refused_by_name() {
+    for (target, more, why) in [
+        ("{device: {name: e}}", "  engine: segment\n", "engine segment is for tunnels"),
+        ("{vxlan: {remoteIP: 192.0.2.9}}", "  engine: snap\n", "needs truncate, 256 bytes at most"),
+        ("{device: {name: e}}", "  failurePolicy: Open\n", "failurePolicy belongs to action Redirect"),
+        ("{device: {name: e}}", "  healthCheck: {timeout: 2s}\n", "healthCheck belongs to action Redirect"),
+        ("{device: {name: e}}", "  sampling: {by: flow}\n", "sampling.oneIn: required, but missing"),
+        (
+            "{device: {name: e}}",
+            "  stateful: true\n  match: [{protocol: TCP, tcpFlags: +syn}]\n",
+            "whole connections",
+        ),
     ] {
-        assert_eq!(fields(target, more), [field], "{target} {more}");
+        let said = errors(&own(target, more)).concat();
+        assert!(said.contains(why), "{more}: {said}");
     }
-    assert!(fields(device, "  oversize: truncate\n  stateful: false\n").is_empty());
+    let said = errors(&redirect("  returnPort: {device: {name: eth1}}\n  truncate: 64\n")).concat();
+    assert!(said.contains("truncate belongs to action Mirror"), "{said}");
+}
+
+#[test]
+fn a_health_check_has_a_time() {
+    let checked = |text: &str| {
+        redirect(&format!("  returnPort: {{device: {{name: eth1}}}}\n  healthCheck: {{timeout: {text}}}\n"))
+    };
+    for (text, milliseconds) in [("500ms", 500), ("2s", 2000), ("3", 3000), ("1m", 60_000)] {
+        let Object::TrafficControl(policy) = accepted(&checked(text)) else { panic!("a policy") };
+        assert_eq!(policy.health_check, Some(Duration::from_millis(milliseconds)), "{text}");
+    }
+    for (text, why) in
+        [("10ms", "out of range"), ("2h", "not a time"), ("-1s", "not a time"), ("2d", "not a time")]
+    {
+        let said = errors(&checked(text)).concat();
+        assert!(said.contains(why) && said.contains("200ms to 3600s"), "{text}: {said}");
+    }
 }
 
 proptest! {

@@ -1,13 +1,16 @@
 //! TrafficControl, podwire's own and Antrea's.
 
-use podwire_core::abi::Direction;
+use std::time::Duration;
 
-use super::decode::Map;
+use podwire_core::abi::{Direction, limits};
+
+use super::decode::{Field, Map};
 use super::metadata::Metadata;
 use super::rule::read_match;
 use super::selector::{AppliedTo, read_applied_to};
 use super::target::{self, Port};
 use crate::compile::Rule;
+use crate::desired::{Engine, Oversize, Sampling, SessionOptions};
 
 /// A policy: which packets of which pods are mirrored or redirected, and where to.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,16 +33,12 @@ pub struct TrafficControl {
     pub target: Port,
     /// Where redirected packets come back.
     pub return_port: Option<Port>,
-    /// Bytes of each copy that are sent.
-    pub truncate: Option<u32>,
-    /// One in so many.
-    pub sampling: Option<u32>,
-    /// Packets per second at most.
-    pub rate_limit: Option<u32>,
-    /// What becomes of a copy that does not fit.
-    pub oversize: Oversize,
-    /// Whether packets pass when a redirect's target is dead; `None` for the default.
-    pub open: Option<bool>,
+    /// How copies are made, and how many; of a Redirect only what becomes of packets that do not fit.
+    pub options: SessionOptions,
+    /// Whether packets are dropped when a redirect's tool does not take them.
+    pub closed: bool,
+    /// A redirect's tool is dead when nothing comes back for so long.
+    pub health_check: Option<Duration>,
 }
 
 /// What is done with a packet.
@@ -49,50 +48,6 @@ pub enum Action {
     Mirror,
     /// The packet itself leaves.
     Redirect,
-}
-
-/// What becomes of a copy that does not fit its path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Oversize {
-    /// It is cut.
-    #[default]
-    Truncate,
-    /// It is sent in fragments.
-    Fragment,
-    /// It is dropped.
-    Drop,
-}
-
-/// A field that this version does not carry out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unserved {
-    /// The field.
-    pub field: &'static str,
-    /// What this version does not do.
-    pub why: &'static str,
-}
-
-impl TrafficControl {
-    /// What this version does not carry out; such a policy is kept, and not in force.
-    pub fn unserved(&self) -> Vec<Unserved> {
-        let v6 = self.target.remote().is_some_and(|remote| remote.is_ipv6());
-        let served = matches!(self.target, Port::Device { .. } | Port::Vxlan { .. });
-        [
-            (self.action == Action::Redirect, "spec.action", "Redirect is not served yet"),
-            (!served, "spec.targetPort", "only device and vxlan are served yet"),
-            (served && v6, "spec.targetPort.vxlan.remoteIP", "IPv6 outer headers are not served yet"),
-            (self.stateful, "spec.stateful", "stateful matching is not served yet"),
-            (self.truncate.is_some(), "spec.truncate", "truncate is not served yet"),
-            (self.sampling.is_some(), "spec.sampling", "sampling is not served yet"),
-            (self.rate_limit.is_some(), "spec.rateLimit", "rateLimit is not served yet"),
-            (self.oversize != Oversize::Truncate, "spec.oversize", "only truncate is served yet"),
-            (self.open.is_some(), "spec.failurePolicy", "failurePolicy is not served yet"),
-        ]
-        .into_iter()
-        .filter(|(applies, ..)| *applies)
-        .map(|(_, field, why)| Unserved { field, why })
-        .collect()
-    }
 }
 
 pub(super) fn read(map: &Map, metadata: Option<Metadata>, antrea: bool) -> Option<TrafficControl> {
@@ -125,12 +80,19 @@ pub(super) fn read(map: &Map, metadata: Option<Metadata>, antrea: bool) -> Optio
             spec.contradiction("action Mirror has no returnPort: copies do not come back");
             return None;
         }
-        Action::Mirror if spec.has("failurePolicy") && !antrea => {
-            spec.contradiction("failurePolicy belongs to action Redirect: a mirror never harms the original");
-            return None;
-        }
         _ => {}
     }
+    if let Some((field, why)) = foreign_field(&spec, action?) {
+        spec.contradiction(&format!("{field} {why}"));
+        return None;
+    }
+    if own.stateful && own.rules.iter().any(|rule| rule.tcp_flags.is_some() || !rule.icmp.is_empty()) {
+        spec.contradiction(
+            "a stateful policy takes whole connections: tcpFlags and icmpType pick single packets",
+        );
+        return None;
+    }
+    check_engine(&spec, &own.options, target.as_ref())?;
     let same_name = return_port
         .as_ref()
         .and_then(Port::name)
@@ -149,11 +111,9 @@ pub(super) fn read(map: &Map, metadata: Option<Metadata>, antrea: bool) -> Optio
         stateful: own.stateful,
         target: target?,
         return_port,
-        truncate: own.truncate,
-        sampling: own.sampling,
-        rate_limit: own.rate_limit,
-        oversize: own.oversize,
-        open: own.open,
+        options: own.options,
+        closed: own.closed,
+        health_check: own.health_check,
     })
 }
 
@@ -163,34 +123,99 @@ struct Own {
     priority: i32,
     rules: Vec<Rule>,
     stateful: bool,
-    truncate: Option<u32>,
-    sampling: Option<u32>,
-    rate_limit: Option<u32>,
-    oversize: Oversize,
-    open: Option<bool>,
+    options: SessionOptions,
+    closed: bool,
+    health_check: Option<Duration>,
 }
 
 fn read_own(spec: &Map) -> Own {
     let number =
         |name, range| spec.get(name).and_then(|field| field.number(range)).map(|number| number as u32);
     let priority = spec.get("priority").and_then(|field| field.number(i32::MIN.into()..=i32::MAX.into()));
+    let closed =
+        spec.get("failurePolicy").and_then(|field| field.choice(&[("Open", false), ("Closed", true)]));
     Own {
         priority: priority.unwrap_or(0) as i32,
         rules: spec.get("match").map(|field| read_match(&field)).unwrap_or_default(),
         stateful: spec.get("stateful").and_then(|field| field.boolean()).unwrap_or(false),
-        truncate: number("truncate", 14..=65535),
-        sampling: number("sampling", 1..=1_000_000),
-        rate_limit: number("rateLimit", 1..=0xffff_ffff),
-        oversize: spec
-            .get("oversize")
-            .and_then(|field| {
-                field.choice(&[
-                    ("truncate", Oversize::Truncate),
-                    ("fragment", Oversize::Fragment),
-                    ("drop", Oversize::Drop),
-                ])
-            })
-            .unwrap_or_default(),
-        open: spec.get("failurePolicy").and_then(|field| field.choice(&[("Open", true), ("Closed", false)])),
+        options: SessionOptions {
+            truncate: number("truncate", 14..=65535),
+            sampling: spec.get("sampling").and_then(|field| read_sampling(&field)),
+            rate_limit: number("rateLimit", 1..=0xffff_ffff),
+            oversize: spec
+                .get("oversize")
+                .and_then(|field| {
+                    field.choice(&[
+                        ("truncate", Oversize::Truncate),
+                        ("fragment", Oversize::Fragment),
+                        ("drop", Oversize::Drop),
+                    ])
+                })
+                .unwrap_or_default(),
+            engine: spec.get("engine").and_then(|field| field.choice(&ENGINES)).unwrap_or_default(),
+        },
+        closed: closed.unwrap_or(false),
+        health_check: spec.get("healthCheck").and_then(|field| read_health_check(&field)),
+    }
+}
+
+const ENGINES: [(&str, Engine); 4] =
+    [("auto", Engine::Auto), ("clone", Engine::Clone), ("segment", Engine::Segment), ("snap", Engine::Snap)];
+
+/// `10`, one packet in ten, or `{oneIn: 10, by: flow}`.
+fn read_sampling(field: &Field) -> Option<Sampling> {
+    const RANGE: std::ops::RangeInclusive<i64> = 1..=1_000_000;
+    if !field.is_map() {
+        return field.number(RANGE).map(|number| Sampling { one_in: number as u32, by_flow: false });
+    }
+    let map = field.map()?;
+    let one_in = map.required("oneIn").and_then(|field| field.number(RANGE));
+    let by_flow = map.get("by").map(|field| field.choice(&[("packet", false), ("flow", true)]));
+    map.finish();
+    Some(Sampling { one_in: one_in? as u32, by_flow: by_flow.unwrap_or(Some(false))? })
+}
+
+/// `{timeout: 2s}`.
+fn read_health_check(field: &Field) -> Option<Duration> {
+    let map = field.map()?;
+    let timeout = map.required("timeout").and_then(|field| field.duration(MIN_TIMEOUT..=MAX_TIMEOUT));
+    map.finish();
+    timeout
+}
+
+/// What a health check can tell from a slow tool, and what is of use.
+const MIN_TIMEOUT: Duration = Duration::from_millis(200);
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// A field that belongs to the other action.
+fn foreign_field(spec: &Map, action: Action) -> Option<(&'static str, &'static str)> {
+    const MIRROR: &str = "belongs to action Mirror: a redirected packet stays as it is";
+    const REDIRECT: &str = "belongs to action Redirect: a mirror never harms the original";
+    let fields: &[_] = match action {
+        Action::Mirror => &[("failurePolicy", REDIRECT), ("healthCheck", REDIRECT)],
+        Action::Redirect => {
+            &[("truncate", MIRROR), ("sampling", MIRROR), ("rateLimit", MIRROR), ("engine", MIRROR)]
+        }
+    };
+    fields.iter().find(|(field, _)| spec.has(field)).copied()
+}
+
+/// Engines suit some sessions only.
+fn check_engine(spec: &Map, options: &SessionOptions, target: Option<&Port>) -> Option<()> {
+    let tunnel = target.is_some_and(|target| target.remote().is_some());
+    let short = options.truncate.is_some_and(|bytes| bytes <= limits::SNAP_FRAME);
+    match options.engine {
+        Engine::Snap if !(tunnel && short) => {
+            let most = limits::SNAP_FRAME;
+            spec.contradiction(&format!(
+                "engine snap is for tunnels and needs truncate, {most} bytes at most"
+            ));
+            None
+        }
+        Engine::Segment if !tunnel => {
+            spec.contradiction("engine segment is for tunnels: internal ports get segments in any case");
+            None
+        }
+        _ => Some(()),
     }
 }

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use podwire_datapath::core::abi::{CopyRow, Reason, SessionKind, SessionRow};
-use podwire_datapath::core::stage::copy::{Outcome, Shape, largest_for_device};
+use podwire_datapath::core::stage::copy::{Outcome, Shape, Stamp, largest_for_device};
 use podwire_datapath::core::wire::{encap, ethernet};
 
 /// Where copies leave.
@@ -19,7 +19,7 @@ pub struct Path {
 
 /// What becomes of a copy for one session, and the frame that the tunnel carries.
 ///
-/// `ip_id` is the IPv4 identification that it gets.
+/// `stamp` is what cannot be read from the frame.
 ///
 /// # Errors
 /// When the frame cannot be written, which is a mistake of the model.
@@ -28,17 +28,17 @@ pub fn copy(
     copy: &CopyRow,
     session: &SessionRow,
     path: &Path,
-    ip_id: u16,
+    stamp: &Stamp,
 ) -> Result<(Outcome, Option<Vec<u8>>)> {
     if session.kind == SessionKind::Tunnel as u32 {
-        return tunnel(frame, copy, session, path, ip_id);
+        return tunnel(frame, copy, session, path, stamp);
     }
     ensure!(session.kind == SessionKind::Device as u32, "a session without a target");
     let Some(mtu) = path.mtu else {
         return Ok((Outcome::Lost(Reason::DeviceMissing), None));
     };
     let len = frame.len() as u32;
-    let bytes = len.min(largest_for_device(copy, mtu));
+    let bytes = len.min(largest_for_device(copy.network_offset, mtu));
     Ok((Outcome::Sent { bytes, truncated: bytes < len }, None))
 }
 
@@ -47,7 +47,7 @@ fn tunnel(
     copy: &CopyRow,
     session: &SessionRow,
     path: &Path,
-    ip_id: u16,
+    stamp: &Stamp,
 ) -> Result<(Outcome, Option<Vec<u8>>)> {
     let lost = |reason| Ok((Outcome::Lost(reason), None));
     let template = &session.template;
@@ -72,8 +72,14 @@ fn tunnel(
         ether_type: template.ether_type(),
     };
     let mut out = vec![0; ethernet::HEADER_LEN + encap::OUTER_MAX + inner.len()];
-    let len = encap::encapsulate(template, &shape.per_packet(copy, ip_id), &link, inner, &mut out)?;
-    out.truncate(len);
     let truncated = shape.inner_len < whole.inner_len;
+    let vlan_tci = if copy.network_offset > ethernet::HEADER_LEN as u32 {
+        u16::from_be_bytes([frame[14], frame[15]])
+    } else {
+        0
+    };
+    let stamp = Stamp { truncated, vlan_tci, ..*stamp };
+    let len = encap::encapsulate(template, &shape.per_packet(copy, &stamp), &link, inner, &mut out)?;
+    out.truncate(len);
     Ok((Outcome::Sent { bytes: len as u32, truncated }, Some(out)))
 }

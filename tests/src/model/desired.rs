@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 use podwire_datapath::compile::{AddressSet, Rule, TcpFlags};
 use podwire_datapath::core::abi::Direction;
-use podwire_datapath::{Desired, Endpoint, Mirror, Target};
+use podwire_datapath::{Desired, Endpoint, Engine, Mirror, SessionOptions, Target};
 
 use super::random::Random;
 
@@ -40,10 +40,13 @@ pub fn desired(random: &mut Random, interfaces: &[String], targets: &[Target]) -
             endpoints: names.iter().filter(|_| !random.one_in(3)).cloned().collect(),
             directions: Direction::ALL.into_iter().filter(|_| !random.one_in(4)).collect(),
             rules: rules(random),
+            stateful: false,
+            // Clones are dressed at once, by the program that the test looks at.
+            options: SessionOptions { engine: Engine::Clone, ..SessionOptions::default() },
             target: target.clone(),
         })
         .collect();
-    Desired { endpoints, mirrors }
+    Desired { endpoints, mirrors, ..Desired::default() }
 }
 
 fn rules(random: &mut Random) -> Vec<Rule> {

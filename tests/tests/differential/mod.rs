@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use podwire_datapath::core::abi::{CopyRow, CopyState, Direction};
-use podwire_datapath::{Datapath, Hook, Mirror, Options, Target};
+use podwire_datapath::{Datapath, Engine, Hook, Mirror, Options, SessionOptions, Target};
 use podwire_tests::model::{desired, random::Random};
 use podwire_tests::test_run::Program;
 
@@ -34,6 +34,7 @@ pub struct Kernel {
     copy_mark: u32,
     slots: MapHandle,
     copy: MapHandle,
+    sequences: MapHandle,
 }
 
 impl Kernel {
@@ -57,10 +58,12 @@ impl Kernel {
             endpoints: everything.endpoints.iter().map(|endpoint| endpoint.name.clone()).collect(),
             directions: Direction::ALL.to_vec(),
             rules: Vec::new(),
+            stateful: false,
+            options: SessionOptions { engine: Engine::Clone, ..SessionOptions::default() },
             target: targets[0].clone(),
         });
         datapath.apply(&everything)?;
-        let pins = bpffs.join("v1");
+        let pins = bpffs.join(format!("v{}", podwire_datapath::core::abi::ABI_VERSION));
         let mirror_ifindex = nix::net::if_::if_nametoindex(mirror_device.as_str())?;
         let program = |ifindex, hook| Program::behind_link(&pins.join(format!("links/{ifindex}-{hook}")));
         Ok(Self {
@@ -69,6 +72,7 @@ impl Kernel {
             mirror: program(mirror_ifindex, "egress")?,
             slots: MapHandle::from_pinned_path(pins.join("maps/INTERFACES"))?,
             copy: MapHandle::from_pinned_path(pins.join("maps/COPY"))?,
+            sequences: MapHandle::from_pinned_path(pins.join("maps/SEQUENCES"))?,
             stranger: nix::net::if_::if_nametoindex("uplink0")?,
             datapath,
             interfaces,
@@ -97,6 +101,12 @@ impl Kernel {
         stored.checked_sub(1).with_context(|| format!("interface {ifindex} has no slot"))
     }
 
+    /// The next number of a session.
+    fn sequence(&self, session: u16) -> Result<u32> {
+        let row = self.sequences.lookup(&u32::from(session).to_ne_bytes(), MapFlags::ANY)?;
+        Ok(u64::from_ne_bytes(row.context("no such row")?.as_slice().try_into()?) as u32)
+    }
+
     /// Leaves a copy's row for the mirror program, on this CPU alone.
     fn announce(&self, row: &CopyRow) -> Result<()> {
         let idle = CopyRow { state: CopyState::Idle as u32, ..*row };
@@ -123,7 +133,9 @@ fn bytes(row: &CopyRow) -> Vec<u8> {
         row.payload_offset,
         row.ether_type,
         row.protocol,
+        row.redirect,
+        row.failure,
     ];
-    let wide = [row.sessions, row.generation].into_iter().flat_map(u64::to_ne_bytes);
+    let wide = [row.slots, row.generation].into_iter().flat_map(u64::to_ne_bytes);
     wide.chain(numbers.into_iter().flat_map(u32::to_ne_bytes)).collect()
 }

@@ -7,8 +7,9 @@ use anyhow::{Context, Result, ensure};
 use podwire_datapath::compile::tables::MemoryTables;
 use podwire_datapath::compile::{self, EndpointRules, naive};
 use podwire_datapath::core::abi::{Direction, Generation, Reason, SessionKind, SessionRow};
-use podwire_datapath::core::stage::copy::Outcome;
-use podwire_datapath::core::stage::{self, Copies, Tables};
+use podwire_datapath::core::stage::copy::{Outcome, Stamp, is_numbered};
+use podwire_datapath::core::stage::{self, Beside, Copies, Tables, Tag, Verdict};
+use podwire_datapath::core::wire::encap::TunnelKind;
 use podwire_datapath::core::wire::encap::{Encapsulation, OuterAddresses, OuterTemplate};
 use podwire_datapath::{Applied, Desired, Target};
 use podwire_tests::model::copy::copy;
@@ -53,6 +54,8 @@ pub struct Round<'a> {
     rules: Vec<EndpointRules>,
     tables: MemoryTables,
     sessions: BTreeMap<u16, (Target, SessionRow)>,
+    /// The next number of each session.
+    sequences: BTreeMap<u16, u32>,
     books: Books,
 }
 
@@ -74,7 +77,11 @@ impl<'a> Round<'a> {
         tables.set_generation(generation);
         tables.set_copy_mark(kernel.copy_mark);
         let books = Books::new(kernel.datapath.counters()?);
-        Ok(Self { kernel, desired, rules, tables, sessions, books })
+        let sequences = sessions
+            .keys()
+            .map(|session| Ok((*session, kernel.sequence(*session)?)))
+            .collect::<Result<_>>()?;
+        Ok(Self { kernel, desired, rules, tables, sessions, sequences, books })
     }
 
     /// Runs a random frame on both sides.
@@ -115,7 +122,8 @@ impl<'a> Round<'a> {
         let malformed = self.tables.reason_counter(Reason::Malformed);
         let others = [Reason::Malformed, Reason::CopyOfCopy, Reason::EndpointMissing];
         let before = others.map(|reason| self.tables.reason_counter(reason));
-        let decision = stage::pod(direction, ifindex, mark, &Frame(frame), &self.tables);
+        let beside = Beside { ifindex, mark, tag: Tag::default() };
+        let decision = stage::pod(direction, &beside, &Frame(frame), &self.tables);
         for (reason, before) in others.into_iter().zip(before) {
             self.books.reason(reason, self.tables.reason_counter(reason) - before);
         }
@@ -124,7 +132,7 @@ impl<'a> Round<'a> {
             let name = self.desired.endpoints[number].name.clone();
             let row =
                 self.books.endpoints.get_mut(&(name, direction)).context("the endpoint is not counted")?;
-            row.record(frame.len() as u32, &decision);
+            row.record(frame.len() as u32, Verdict::Pass, decision.copies.slots != 0);
         }
         let wanted = self.wanted(&decision.copies)?;
         ensure!(wanted == self.naive(endpoint, direction, mark, frame), "the tables say {wanted:?}");
@@ -138,14 +146,11 @@ impl<'a> Round<'a> {
 
     /// The sessions that the model's tables name.
     fn wanted(&self, copies: &Copies) -> Result<BTreeSet<u16>> {
-        if copies.sessions == 0 {
+        if copies.slots == 0 {
             return Ok(BTreeSet::new());
         }
         let ruleset = self.tables.ruleset(copies.ruleset).context("no rule set")?;
-        Ok((0..64)
-            .filter(|slot| copies.sessions >> slot & 1 != 0)
-            .map(|slot| ruleset.sessions[slot])
-            .collect())
+        Ok((0..64).filter(|slot| copies.slots >> slot & 1 != 0).map(|slot| ruleset.sessions[slot]).collect())
     }
 
     /// The sessions that the rules name when they are read one by one.
@@ -172,13 +177,19 @@ impl<'a> Round<'a> {
         let counters = self.books.sessions.get_mut(&u32::from(session)).context("it is not counted")?;
         counters.matched(frame.len() as u32);
         let ip_id = (counters.matched_packets as u16).wrapping_add(CPU << 13);
-        let (outcome, dressed) = copy(frame, &copies.row(), row, &scene::path(target), ip_id)?;
+        let sequence = self.sequences.entry(session).or_default();
+        let stamp = Stamp { ip_id, sequence: *sequence, ..Stamp::default() };
+        let (outcome, dressed) = copy(frame, &copies.row(copies.slots), row, &scene::path(target), &stamp)?;
+        if is_numbered(&row.template) && matches!(outcome, Outcome::Sent { .. }) {
+            *sequence += 1;
+        }
         counters.record(&outcome);
         tally.copies += 1;
         match outcome {
             Outcome::Sent { truncated, .. } | Outcome::Queued { truncated } => {
                 tally.truncated += u64::from(truncated);
             }
+            Outcome::Handed => {}
             Outcome::Lost(reason) => {
                 tally.lost += 1;
                 self.books.reason(reason, 1);
@@ -187,21 +198,40 @@ impl<'a> Round<'a> {
         Ok(dressed)
     }
 
+    /// Takes the time out of ERSPAN III on both sides, after a look at whether it is this moment.
+    fn take_time(&self, session: u16, kernel: &mut [u8], model: &mut [u8]) -> Result<()> {
+        let (_, row) = self.sessions.get(&session).context("a session that was not applied")?;
+        if row.template.kind != TunnelKind::ErspanIII as u32 {
+            return Ok(());
+        }
+        // Ethernet, outer IP, GRE with a sequence number, and ERSPAN's first four bytes.
+        let at = 14 + usize::from(row.template.transport_offset) + 8 + 4;
+        let stamp = u32::from_be_bytes(kernel[at..at + 4].try_into()?);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+        let age = ((now.as_nanos() / 100_000) as u32).wrapping_sub(stamp);
+        ensure!(age < 100_000, "the timestamp {stamp} is {age} units of 100 us old");
+        kernel[at..at + 4].fill(0);
+        model[at..at + 4].fill(0);
+        Ok(())
+    }
+
     /// Runs the mirror program by itself for one of the sessions and looks at what it sends.
     fn dress(&mut self, frame: &[u8], copies: &Copies, choice: u64, tally: &mut Tally) -> Result<()> {
-        let slots: Vec<u32> = (0..64).filter(|slot| copies.sessions >> slot & 1 != 0).collect();
+        let slots: Vec<u32> = (0..64).filter(|slot| copies.slots >> slot & 1 != 0).collect();
         if slots.is_empty() {
             return Ok(());
         }
         let slot = slots[choice as usize % slots.len()];
-        let copies = Copies { sessions: 1 << slot, ..*copies };
+        let copies = Copies { slots: 1 << slot, ..*copies };
         let session = self.tables.ruleset(copies.ruleset).context("no rule set")?.sessions[slot as usize];
-        self.kernel.announce(&copies.row())?;
+        self.kernel.announce(&copies.row(copies.slots))?;
         let run = self.kernel.mirror.run(frame, self.kernel.mirror_ifindex, 0, 1)?;
         ensure!(run.code == DROP, "the mirror program returned {}", run.code);
         let dressed = self.book(frame, &copies, session, tally)?;
         self.books.agree(&Books::new(self.kernel.datapath.counters()?))?;
-        if let Some(dressed) = dressed {
+        if let Some(mut dressed) = dressed {
+            let mut run = run;
+            self.take_time(session, &mut run.frame, &mut dressed)?;
             let target = &self.sessions[&session].0;
             let differs = run.frame.iter().zip(&dressed).position(|(left, right)| left != right);
             ensure!(
@@ -221,17 +251,13 @@ impl<'a> Round<'a> {
 /// A session's row by the model.
 fn row(target: &Target) -> Result<SessionRow> {
     let Target::Tunnel { remote, tunnel } = target else {
-        return Ok(SessionRow {
-            kind: SessionKind::Device as u32,
-            ifindex: 0,
-            template: OuterTemplate::EMPTY,
-        });
+        return Ok(SessionRow { kind: SessionKind::Device as u32, ..SessionRow::FREE });
     };
     let local: IpAddr = scene::local(target).context("no local address")?.parse()?;
     let addresses = OuterAddresses::new(local, *remote).context("two families")?;
     let template = OuterTemplate::new(&Encapsulation::new(addresses, *tunnel))
         .map_err(|error| anyhow::anyhow!("{target}: {error}"))?;
-    Ok(SessionRow { kind: SessionKind::Tunnel as u32, ifindex: 0, template })
+    Ok(SessionRow { kind: SessionKind::Tunnel as u32, template, ..SessionRow::FREE })
 }
 
 fn endpoint_rules(
@@ -246,7 +272,7 @@ fn endpoint_rules(
             .iter()
             .find(|(_, (target, _))| *target == mirror.target)
             .with_context(|| format!("{} has no session", mirror.target))?;
-        let compiled = compile::Mirror { session: *session, rules: mirror.rules.clone() };
+        let compiled = compile::Policy::mirror(*session, mirror.rules.clone());
         if mirror.directions.contains(&Direction::Ingress) {
             rules.ingress.push(compiled.clone());
         }

@@ -10,10 +10,14 @@ pub struct ConfigRow {
     pub abi_version: u32,
     /// Interface index of the private mirror device's clone side, 0 when there is none.
     pub mirror_ifindex: u32,
+    /// Interface index of the device that cuts super-packets up, 0 when there is none.
+    pub segment_ifindex: u32,
     /// `skb->mark` that copies carry, so that a copy is never copied again.
     pub copy_mark: u32,
     /// [`super::layout::HASH`] of the writer: a second guard, should the version have been forgotten.
     pub layout_hash: u32,
+    /// Zero.
+    pub pad: u32,
 }
 
 /// A generation of the tables. Its lowest bit names the bank; each apply adds one.

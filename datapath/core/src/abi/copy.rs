@@ -16,8 +16,8 @@ pub enum CopyState {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyRow {
-    /// Which of the rule set's sessions want a copy, by slot.
-    pub sessions: u64,
+    /// Which of the rule set's slots want a copy; each session once.
+    pub slots: u64,
     /// The generation that the packet runs under.
     pub generation: u64,
     /// [`CopyState`] as a number.
@@ -36,4 +36,63 @@ pub struct CopyRow {
     pub ether_type: u32,
     /// IP protocol after IPv6 extension headers, 0 for what is not IP.
     pub protocol: u32,
+    /// Not 0 for a redirected packet: it is neither cut nor counted as a copy.
+    pub redirect: u32,
+    /// What became of a redirected packet: [`super::Reason`] plus one when it was lost, 0 when it was taken.
+    pub failure: u32,
+}
+
+/// `skb->mark` of a frame on the device that cuts super-packets up. It stays with each piece.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentMark(pub u32);
+
+impl SegmentMark {
+    const OURS: u32 = 0x7078_0000;
+    const KIND: u32 = 0xffff_0000;
+    const ARRIVAL: u32 = 1 << 15;
+    const TRUNCATED: u32 = 1 << 14;
+    const DIRECTION: u32 = 1 << 13;
+    const SESSION: u32 = 0xff;
+
+    /// A tunnelled packet that came back: it goes on as one that has just arrived.
+    pub const RETURNING: Self = Self(Self::OURS | Self::ARRIVAL);
+
+    /// A copy for a session.
+    #[inline(always)]
+    pub const fn copy(session: u32, direction: u32, truncated: bool) -> Self {
+        let direction = if direction == 0 { 0 } else { Self::DIRECTION };
+        let truncated = if truncated { Self::TRUNCATED } else { 0 };
+        Self(Self::OURS | truncated | direction | session & Self::SESSION)
+    }
+
+    /// Whether it is one at all.
+    #[inline(always)]
+    pub const fn is_ours(self) -> bool {
+        self.0 & Self::KIND == Self::OURS
+    }
+
+    /// Whether it is [`Self::RETURNING`].
+    #[inline(always)]
+    pub const fn is_arrival(self) -> bool {
+        self.0 & Self::ARRIVAL != 0
+    }
+
+    /// Whether the copy was cut before.
+    #[inline(always)]
+    pub const fn is_truncated(self) -> bool {
+        self.0 & Self::TRUNCATED != 0
+    }
+
+    /// [`super::Direction`] as a number.
+    #[inline(always)]
+    pub const fn direction(self) -> u32 {
+        (self.0 & Self::DIRECTION != 0) as u32
+    }
+
+    /// The session.
+    #[inline(always)]
+    pub const fn session(self) -> u32 {
+        self.0 & Self::SESSION
+    }
 }

@@ -30,7 +30,8 @@ pub struct EndpointCounters {
     pub mirrored_bytes: u64,
 }
 
-/// What became of the copies for one session: `matched = sent + queued + lost`.
+/// What became of the copies for one session:
+/// `matched + taken = sampled_out + handed + sent + queued + lost`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionCounters {
@@ -47,6 +48,12 @@ pub struct SessionCounters {
     /// Copies handed to the kernel's neighbour layer while the next hop's address was not known yet. The
     /// kernel keeps a bounded number of them and sends them when the neighbour answers.
     pub queued_packets: u64,
+    /// Packets left out because the session takes samples.
+    pub sampled_out_packets: u64,
+    /// Copies handed on inside podwire: to the device that cuts super-packets up, or to user space.
+    pub handed_packets: u64,
+    /// Frames that came out there.
+    pub taken_packets: u64,
     /// Copies lost, by [`Reason`].
     pub lost_packets: [u64; Reason::COUNT],
 }
@@ -60,6 +67,9 @@ impl Default for SessionCounters {
             sent_bytes: 0,
             truncated_packets: 0,
             queued_packets: 0,
+            sampled_out_packets: 0,
+            handed_packets: 0,
+            taken_packets: 0,
             lost_packets: [0; Reason::COUNT],
         }
     }

@@ -20,6 +20,21 @@ impl Direction {
         self as u32
     }
 
+    /// The direction of a number as stored in maps.
+    #[inline(always)]
+    pub const fn from_index(index: u32) -> Self {
+        if index == Self::Ingress as u32 { Self::Ingress } else { Self::Egress }
+    }
+
+    /// The other one.
+    #[inline(always)]
+    pub const fn reverse(self) -> Self {
+        match self {
+            Self::Ingress => Self::Egress,
+            Self::Egress => Self::Ingress,
+        }
+    }
+
     /// The word that users read.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -29,10 +44,18 @@ impl Direction {
     }
 }
 
+impl EndpointRow {
+    /// At least one policy looks at who opened a connection.
+    pub const FLAG_STATEFUL: u32 = 1 << 0;
+}
+
 /// One endpoint in one bank.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointRow {
-    /// Absolute index into `RULESETS` plus one, by [`Direction`]; 0: no rule applies.
+    /// Absolute index into `RULESETS` plus one, by [`Direction`]; 0: no rule applies. Both number their slots
+    /// alike.
     pub rulesets: [u32; 2],
+    /// `FLAG_…` of this type.
+    pub flags: u32,
 }

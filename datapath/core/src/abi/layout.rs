@@ -2,8 +2,9 @@
 //! before pinned maps are adopted.
 
 use super::{
-    ABI_VERSION, ConfigRow, CopyRow, EndpointCounters, EndpointRow, ModeRow, PrefixRow, Reason, RulesetRow,
-    SessionCounters, SessionRow, limits,
+    ABI_VERSION, ConfigRow, CopyRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, LiveRow, ModeRow,
+    PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, TripKey,
+    TripRow, TunnelKey, limits,
 };
 use crate::wire::encap::{OUTER_MAX, OuterTemplate};
 
@@ -59,23 +60,45 @@ macro_rules! layouts {
 }
 
 layouts! {
-    ConfigRow { generation: u64, abi_version: u32, mirror_ifindex: u32, copy_mark: u32, layout_hash: u32, }
-    EndpointRow { rulesets: [u32; 2], }
+    ConfigRow {
+        generation: u64, abi_version: u32, mirror_ifindex: u32, segment_ifindex: u32, copy_mark: u32,
+        layout_hash: u32, pad: u32,
+    }
+    EndpointRow { rulesets: [u32; 2], flags: u32, }
     ModeRow {
         base: u32, remote: u32, local: u32, source: u32, destination: u32, portless: u32, tcp_flags: u32,
     }
     RulesetRow {
-        modes: [ModeRow; 3], chunks: u32, spans: u32, sessions: [u16; limits::RULESET_SESSIONS],
+        modes: [ModeRow; 3], chunks: u32, spans: u32, pad: u32, redirects: u64, stateful: u64, limited: u64, snaps: u64,
+        shares: [u64; limits::RULESET_POLICIES], policies: [u16; limits::RULESET_POLICIES],
+        sessions: [u16; limits::RULESET_POLICIES],
     }
     PrefixRow { high: u64, low: u64, mask_high: u64, mask_low: u64, hit: u32, miss: u32, }
     OuterTemplate {
         bytes: [u8; OUTER_MAX], len: u32, kind: u32, family: u32, flags: u32, ip_sum: u32,
         transport_offset: u16, tunnel_offset: u16,
     }
-    SessionRow { kind: u32, ifindex: u32, template: OuterTemplate, }
+    SessionRow {
+        kind: u32, ifindex: u32, mtu: u32, flags: u32, truncate: u32, sampling: u32, interval: u64, burst: u64,
+        template: OuterTemplate,
+    }
+    PolicyRow { name_hash: u64, returns: u32, flags: u32, }
+    LiveRow { probe_at: u64, state: u32, pad: u32, }
+    TripKey {
+        source: [u64; 2], destination: [u64; 2], ports: u32, protocol: u32, returns: u32, pad: u32,
+    }
+    TripRow { ifindex: u32, direction: u32, mark: u32, priority: u32, policy: u32, session: u32, }
+    FlowKey { local: [u64; 2], remote: [u64; 2], ports: u32, protocol: u32, ifindex: u32, pad: u32, }
+    FlowRow { seen: u64, opener: u32, tcp_flags: u32, }
+    TunnelKey { remote: [u8; 16], family: u32, kind: u32, id: u32, port: u32, }
+    RelayRow {
+        timestamp_ns: u64, session: u32, sequence: u32, direction: u32, flow_hash: u32, captured: u32,
+        original: u32, vlan: u32, bank: u32,
+    }
     CopyRow {
-        sessions: u64, generation: u64, state: u32, ruleset: u32, direction: u32, flow_hash: u32,
-        network_offset: u32, payload_offset: u32, ether_type: u32, protocol: u32,
+        slots: u64, generation: u64, state: u32, ruleset: u32, direction: u32, flow_hash: u32,
+        network_offset: u32, payload_offset: u32, ether_type: u32, protocol: u32, redirect: u32,
+        failure: u32,
     }
     EndpointCounters {
         received_packets: u64, received_bytes: u64, passed_packets: u64, passed_bytes: u64,
@@ -84,13 +107,19 @@ layouts! {
     }
     SessionCounters {
         matched_packets: u64, matched_bytes: u64, sent_packets: u64, sent_bytes: u64,
-        truncated_packets: u64, queued_packets: u64, lost_packets: [u64; Reason::COUNT],
+        truncated_packets: u64, queued_packets: u64, sampled_out_packets: u64, handed_packets: u64,
+        taken_packets: u64, lost_packets: [u64; Reason::COUNT],
+    }
+    PolicyCounters {
+        matched_packets: u64, matched_bytes: u64, redirected_packets: u64, redirected_bytes: u64,
+        returned_packets: u64, returned_bytes: u64, bypassed_packets: u64, refused_packets: u64,
+        passed_tool_packets: u64, probes: u64, probes_returned: u64,
     }
 }
 
 /// Every ABI version and the hash of its layout. A change of the layout fails to compile until a line with a
 /// new version is added here and [`ABI_VERSION`] follows.
-const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446)];
+const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 3_593_550_293)];
 
 /// Hash (FNV-1a, 32 bits) of names, offsets and sizes of all rows, of the reasons and of the tables' limits.
 pub const HASH: u32 = hash();
@@ -131,6 +160,11 @@ const fn hash() -> u32 {
         limits::SPANS,
         limits::SESSIONS,
         limits::RULESET_CHUNKS,
+        limits::POLICIES,
+        limits::FLOWS,
+        limits::TRIPS,
+        limits::RETURN_TUNNELS,
+        limits::RELAY_RING,
     ];
     let mut i = 0;
     while i < sizes.len() {

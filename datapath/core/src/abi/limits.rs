@@ -20,8 +20,22 @@ pub const SPANS: u32 = 4096;
 pub const SESSIONS: u32 = 256;
 /// Chunks of one rule set: 20 × 512 = 10,240 rule bits.
 pub const RULESET_CHUNKS: u32 = 20;
-/// Sessions that one endpoint and direction can feed.
-pub const RULESET_SESSIONS: usize = 64;
+/// Policies (banked).
+pub const POLICIES: u32 = 1024;
+/// Policies that can apply to one endpoint.
+pub const RULESET_POLICIES: usize = 64;
+/// Connections that stateful policies keep in mind, of all endpoints.
+pub const FLOWS: u32 = 65536;
+/// Flows that are on their way through a tool, of all endpoints; the longest unused one makes room.
+pub const TRIPS: u32 = 65536;
+/// Return ports that are tunnels.
+pub const RETURN_TUNNELS: u32 = 256;
+/// Bytes of the ring to the user-space encapsulator.
+pub const RELAY_RING: u32 = 1 << 22;
+/// Largest frame that goes through it, in bytes.
+pub const RELAY_FRAME: usize = 16384;
+/// Largest truncated copy that is taken as a snapshot, without a clone, in bytes.
+pub const SNAP_FRAME: u32 = 256;
 /// Bytes from the start of a frame within which all headers must lie to be looked at.
 pub const HEADER_WINDOW: usize = 256;
 /// IPv6 extension headers that are followed before the packet counts as having no ports.

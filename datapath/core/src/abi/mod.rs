@@ -11,11 +11,26 @@
 //! | `PREFIXES` | array, two banks | absolute | [`PrefixRow`] |
 //! | `CHUNKS` | array, two banks | absolute; the first [`limits::RULESET_CHUNKS`] are the empty row | [`ChunkRow`] |
 //! | `SPANS` | array, two banks | absolute | [`SpanRow`] |
+//! | `POLICIES` | array, two banks | bank × [`limits::POLICIES`] + policy | [`PolicyRow`] |
 //! | `SESSIONS` | array, two banks | bank × [`limits::SESSIONS`] + session | [`SessionRow`] |
+//! | `LIVE` | array | session | [`LiveRow`] |
+//! | `SEQUENCES` | array | session | the next sequence number, `u64` |
+//! | `PACES` | array | session | when the next frame is due at the highest rate, `u64` ns |
+//! | `CLOCK` | array | 0: node's clock less monotonic clock; 1: when the user-space encapsulator last looked | `u64` ns |
+//! | `FLOWS` | hash | [`FlowKey`] | [`FlowRow`] |
+//! | `TRIPS` | LRU hash | [`TripKey`] | [`TripRow`] |
+//! | `RETURN_PORTS` | hash | ifindex | return port number |
+//! | `RETURN_TUNNELS` | hash | [`TunnelKey`] | return port number |
+//! | `RELAY` | ring buffer | | [`RelayRow`], then the frame |
 //! | `COPY` | per-CPU array | 0 | [`CopyRow`] |
 //! | `HEADERS` | per-CPU array | 0 | scratch of the encapsulation |
+//! | `FACTS` | per-CPU array | 0 | what the packet at hand is, for the classifier |
+//! | `RECORD` | per-CPU array | 0 | scratch of a record for `RELAY` |
+//! | `JOB` | per-CPU array | 0 | the frame at hand, for the encapsulation |
 //! | `ENDPOINT_COUNTERS` | per-CPU array | slot × 2 + direction | [`EndpointCounters`] |
 //! | `SESSION_COUNTERS` | per-CPU array | session | [`SessionCounters`] |
+//! | `RELAY_COUNTERS` | array | session | [`SessionCounters`], of the user-space encapsulator |
+//! | `POLICY_COUNTERS` | per-CPU array | policy | [`PolicyCounters`] |
 //! | `REASON_COUNTERS` | per-CPU array | [`Reason`] | packets, `u64` |
 //!
 //! "Absolute" indexes are written by the rule compiler with the bank's base already added, so that a packet
@@ -27,20 +42,24 @@ mod counters;
 mod endpoint;
 pub mod layout;
 pub mod limits;
+mod policy;
 mod reason;
 mod ruleset;
 mod session;
+mod trip;
 
 pub use config::{ConfigRow, Generation};
-pub use copy::{CopyRow, CopyState};
+pub use copy::{CopyRow, CopyState, SegmentMark};
 pub use counters::{EndpointCounters, SessionCounters};
 pub use endpoint::{Direction, EndpointRow};
+pub use policy::{PolicyCounters, PolicyRow};
 pub use reason::Reason;
 pub use ruleset::{
     CHUNK_WORDS, ChunkRow, Entry, EntryKind, Mode, ModeRow, NodeRow, PrefixRow, RulesetRow, SpanRow,
 };
-pub use session::{SessionKind, SessionRow};
+pub use session::{LiveRow, Liveness, SessionKind, SessionRow};
+pub use trip::{FlowKey, FlowRow, RelayRow, TripKey, TripRow, TunnelKey};
 
 /// Version of everything in this module. It is part of the pin path, so maps of another version are never
 /// read. The golden layout test fails until the version moves together with a layout.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;

@@ -11,7 +11,7 @@ macro_rules! reasons {
 
         impl Reason {
             /// How many numbers are in use; the length of counter arrays indexed by reason.
-            pub const COUNT: usize = 16;
+            pub const COUNT: usize = 32;
 
             /// Every reason, by number.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
@@ -51,6 +51,23 @@ reasons! {
     Stray = 10,
     /// The interface has a program but no endpoint row.
     EndpointMissing = 11,
+    /// The session's rate limit was reached.
+    RateLimited = 12,
+    /// The ring to the user-space encapsulator is full.
+    RingFull = 13,
+    /// The kernel refused what the user-space encapsulator sent.
+    SendFailed = 14,
+    /// The connection table is full: the connection counts as opened by either side.
+    FlowTableFull = 15,
+    /// A redirected packet's tool is known to be dead: down, gone, or silent for longer than its health check
+    /// allows.
+    TargetDead = 16,
+    /// A packet came back from a tool and nothing is known of its way there.
+    ReturnUnknown = 17,
+    /// The answer to a probe of a tool that counts as dead: the original went on without it.
+    ProbeReturned = 18,
+    /// A tunnelled packet came back that cannot be taken out of its tunnel.
+    DecapsulationRefused = 19,
 }
 
 impl Reason {

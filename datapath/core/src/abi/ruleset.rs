@@ -2,7 +2,7 @@
 //!
 //! A rule is one bit. Per packet field there is a trie that maps the field's value to a row of bits: the rules
 //! that this value satisfies. The rows of all fields are ANDed, 512 bits at a time; what remains are the rules
-//! that match. Bits are grouped by session in whole words, so "which sessions want a copy" is one test per word.
+//! that match. Bits are grouped by policy in whole words, so "which policies apply" is one test per word.
 
 use super::limits;
 
@@ -123,13 +123,39 @@ pub struct RulesetRow {
     pub chunks: u32,
     /// Absolute index of the first [`SpanRow`]; one per chunk.
     pub spans: u32,
+    /// Zero.
+    pub pad: u32,
+    /// Slots whose policy redirects; the lowest one that matches applies. The others mirror.
+    pub redirects: u64,
+    /// Slots whose policy looks at who opened the connection.
+    pub stateful: u64,
+    /// Slots whose session has a rate limit or takes samples.
+    pub limited: u64,
+    /// Slots whose session takes snapshots.
+    pub snaps: u64,
+    /// Slots with the same session, by slot: a packet goes to each session once.
+    pub shares: [u64; limits::RULESET_POLICIES],
+    /// Policy of each slot.
+    pub policies: [u16; limits::RULESET_POLICIES],
     /// Session of each slot.
-    pub sessions: [u16; limits::RULESET_SESSIONS],
+    pub sessions: [u16; limits::RULESET_POLICIES],
 }
 
 impl Default for RulesetRow {
     fn default() -> Self {
-        Self { modes: [ModeRow::NONE; 3], chunks: 0, spans: 0, sessions: [0; limits::RULESET_SESSIONS] }
+        Self {
+            modes: [ModeRow::NONE; 3],
+            chunks: 0,
+            spans: 0,
+            pad: 0,
+            redirects: 0,
+            stateful: 0,
+            limited: 0,
+            snaps: 0,
+            shares: [0; limits::RULESET_POLICIES],
+            policies: [0; limits::RULESET_POLICIES],
+            sessions: [0; limits::RULESET_POLICIES],
+        }
     }
 }
 
@@ -162,5 +188,5 @@ pub const CHUNK_WORDS: usize = 8;
 /// 512 rule bits.
 pub type ChunkRow = [u64; CHUNK_WORDS];
 
-/// The session slot of each word of a chunk.
+/// The policy slot of each word of a chunk.
 pub type SpanRow = [u8; CHUNK_WORDS];

@@ -1,4 +1,4 @@
-//! Stage classify. In: a packet's [`Facts`] and a rule set. Out: the sessions whose rules match.
+//! Stage classify. In: a packet's [`Facts`] and a rule set. Out: the policies whose rules match, by slot.
 //!
 //! Array loads only: one trie walk per field that the rules look at, then one AND per 64 rules. No loop over
 //! rules, no hash, and the same cost whichever rule matches.
@@ -95,7 +95,7 @@ struct Rows {
     tcp_flags: Entry,
 }
 
-/// Session slots, a bit each, whose rules match a packet with these `facts`.
+/// Policy slots, a bit each, whose rules match a packet with these `facts`.
 #[inline(always)]
 pub fn classify<T: Tables>(tables: &T, ruleset: u32, direction: Direction, facts: &Facts) -> u64 {
     let Some(row) = tables.ruleset(ruleset) else {
@@ -141,7 +141,7 @@ fn rows<T: Tables>(tables: &T, mode: &ModeRow, direction: Direction, facts: &Fac
     rows
 }
 
-/// ANDs the rows chunk by chunk; a word that keeps a bit names its session slot.
+/// ANDs the rows chunk by chunk; a word that keeps a bit names its policy slot.
 ///
 /// A field that is not looked at takes part with the base row, which changes nothing: a load is cheaper than
 /// what the verifier pays for five more branches in each round.
@@ -155,7 +155,7 @@ fn intersect<T: Tables>(tables: &T, ruleset: &RulesetRow, rows: &Rows) -> u64 {
         destination: start(rows.destination, base),
         tcp_flags: start(rows.tcp_flags, base),
     };
-    let mut sessions = 0u64;
+    let mut slots = 0u64;
     for step in 0..limits::RULESET_CHUNKS {
         if step >= ruleset.chunks {
             break;
@@ -170,11 +170,11 @@ fn intersect<T: Tables>(tables: &T, ruleset: &RulesetRow, rows: &Rows) -> u64 {
         };
         for word in 0..CHUNK_WORDS {
             if bits[word] != 0 {
-                sessions |= 1 << (span[word] & 63);
+                slots |= 1 << (span[word] & 63);
             }
         }
     }
-    sessions
+    slots
 }
 
 /// Where a field's row begins.

@@ -3,10 +3,10 @@
 //!
 //! The arithmetic and the bookkeeping stand here; the BPF program and the reference model only carry it out.
 
-use crate::abi::{CopyRow, Reason, SessionCounters};
+use crate::abi::{CopyRow, Direction, Reason, SessionCounters};
 use crate::wire::{
-    encap::{OuterTemplate, PerPacket},
-    ethernet, protocol,
+    encap::{OuterTemplate, PerPacket, TunnelKind},
+    erspan, ethernet, protocol,
 };
 
 /// A VLAN tag in bytes.
@@ -90,22 +90,68 @@ impl Shape {
 
     /// What the template is told about the copy.
     #[inline(always)]
-    pub fn per_packet(&self, copy: &CopyRow, ip_id: u16) -> PerPacket {
+    pub fn per_packet(&self, copy: &CopyRow, stamp: &Stamp) -> PerPacket {
         PerPacket {
+            timestamp_ns: stamp.time_ns,
             inner_len: self.inner_len,
             flow_hash: copy.flow_hash,
-            direction: copy.direction,
-            ip_id,
-            ..PerPacket::default()
+            sequence: stamp.sequence,
+            direction: erspan_direction(copy.direction),
+            truncated: stamp.truncated as u32,
+            ip_id: stamp.ip_id,
+            vlan_tci: stamp.vlan_tci,
+            vlan_tag: if self.tags == 0 {
+                erspan::VlanTag::None as u32
+            } else {
+                erspan::VlanTag::InFrame as u32
+            },
+            pad: 0,
         }
     }
+}
+
+/// What is said of one packet and cannot be read from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// When it was seen, in nanoseconds of the node's clock.
+    pub time_ns: u64,
+    /// Its number in the session.
+    pub sequence: u32,
+    /// Identification of the outer IPv4 header.
+    pub ip_id: u16,
+    /// Control information of its outermost VLAN tag, 0 for none.
+    pub vlan_tci: u16,
+    /// It was cut.
+    pub truncated: bool,
+}
+
+/// ERSPAN's direction bit: 0 for what the mirrored port received, which is what the pod sent.
+#[inline(always)]
+pub const fn erspan_direction(direction: u32) -> u32 {
+    if direction == Direction::Egress as u32 {
+        erspan::Direction::Ingress as u32
+    } else {
+        erspan::Direction::Egress as u32
+    }
+}
+
+/// Whether a session's packets are numbered.
+#[inline(always)]
+pub const fn is_numbered(template: &OuterTemplate) -> bool {
+    template.flags & OuterTemplate::FLAG_SEQUENCE != 0
+}
+
+/// Whether a session's packets carry the time.
+#[inline(always)]
+pub const fn is_timed(template: &OuterTemplate) -> bool {
+    template.kind == TunnelKind::ErspanIII as u32
 }
 
 /// Length of the largest frame that a device with this MTU takes: a tag in the frame does not count, a second one
 /// does (`is_skb_forwardable` of the kernel).
 #[inline(always)]
-pub fn largest_for_device(copy: &CopyRow, mtu: u32) -> u32 {
-    let link_len = copy.network_offset.min(ethernet::HEADER_LEN as u32 + VLAN_TAG_LEN);
+pub fn largest_for_device(network_offset: u32, mtu: u32) -> u32 {
+    let link_len = network_offset.min(ethernet::HEADER_LEN as u32 + VLAN_TAG_LEN);
     mtu.wrapping_add(link_len)
 }
 
@@ -131,6 +177,8 @@ pub enum Outcome {
         /// It was cut to fit.
         truncated: bool,
     },
+    /// It went on inside podwire: to be cut up, or to user space.
+    Handed,
     /// It is gone.
     Lost(Reason),
 }
@@ -163,6 +211,10 @@ impl SessionCounters {
             Outcome::Queued { truncated } => {
                 self.queued_packets = self.queued_packets.wrapping_add(1);
                 truncated
+            }
+            Outcome::Handed => {
+                self.handed_packets = self.handed_packets.wrapping_add(1);
+                false
             }
             Outcome::Lost(reason) => {
                 self.lost(reason);

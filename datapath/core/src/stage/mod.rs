@@ -1,71 +1,147 @@
-//! The pipeline: what happens to a packet, in which order, as functions over two small traits.
+//! The pipeline: what happens to a packet, in which order, as functions over a few small traits.
 //!
 //! In: a [`Packet`] and the [`Tables`]. Out: a [`Decision`]. The BPF programs, the reference model of the
 //! tests and the fuzz targets run these same functions; only the traits' implementations differ.
 //!
 //! ```text
-//!  parse ► classify ► mirror ─► Decision { verdict, copies }
-//!                        copies ─► (private mirror device) ─► copy: fit, dress, hand over
+//!  pod:       parse ► classify (► flow) ─► Decision { copies, redirect }
+//!  copies:    admit (policy, session, sample, pace) ─► snapshots, clones ─► copy: fit, dress, hand over
+//!  redirect:  tried ─► settle ─► Verdict
+//!  returned:  parse ► trip ─► back to the pod's hook, tagged
+//!  arrival:   a tunnelled packet ─► the return port that it came by
 //! ```
 
+mod admit;
+mod arrival;
 mod classify;
 pub mod copy;
+mod flow;
 mod packet;
 mod parse;
+mod redirect;
+mod tag;
+mod trip;
 mod verdict;
 
+pub use admit::{Admitted, admit, lowest};
+pub use arrival::{Arrival, arrival};
 pub use classify::{Key, classify, lookup};
-pub use packet::{Counters, Packet, Tables};
+pub use packet::{Counters, Packet, State, Tables};
 pub use parse::{Facts, Transport, parse};
+pub use redirect::{Attempt, Redirect, settle};
+pub use tag::Tag;
+pub use trip::{Returned, returned, trip_key};
 pub use verdict::{Copies, Decision, Verdict};
 
-use crate::abi::{Direction, Generation, Reason};
+use crate::abi::{Direction, EndpointRow, Generation, Reason};
 
-/// The stages of a pod's hook, in order, for a packet on the host-side interface `ifindex`.
+/// What the kernel keeps beside a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// The host-side interface.
+    pub ifindex: u32,
+    /// `skb->mark`.
+    pub mark: u32,
+    /// `skb->tc_index`.
+    pub tag: Tag,
+}
+
+/// The stages of a pod's hook, in order, up to what is wanted: copies and a redirect.
 ///
-/// `mark` is the packet's `skb->mark`. The generation is read once, here, and carried along.
+/// The generation is read once, here, and carried along.
 #[inline(always)]
-pub fn pod<P: Packet, T: Tables + Counters>(
+pub fn pod<P: Packet, T: Tables + State + Counters>(
     direction: Direction,
-    ifindex: u32,
-    mark: u32,
+    beside: &Beside,
     packet: &P,
     tables: &T,
 ) -> Decision {
-    let Some(slot) = tables.endpoint_slot(ifindex) else {
+    let Some(slot) = tables.endpoint_slot(beside.ifindex) else {
         tables.count_reason(Reason::EndpointMissing);
         return Decision::PASS;
     };
+    let decision = Decision { slot: slot + 1, ..Decision::PASS };
     let generation = tables.generation();
-    let copies = mirror(direction, slot, generation, mark, packet, tables);
-    let decision = Decision { verdict: Verdict::Pass, copies };
-    tables.count_endpoint(slot, direction, |row| row.record(packet.frame_len(), &decision));
-    decision
-}
-
-/// Which sessions want a copy of this packet.
-#[inline(always)]
-fn mirror<P: Packet, T: Tables + Counters>(
-    direction: Direction,
-    slot: u32,
-    generation: Generation,
-    mark: u32,
-    packet: &P,
-    tables: &T,
-) -> Copies {
-    let Some(ruleset) = tables.endpoint_ruleset(generation, slot, direction) else {
-        return Copies::NONE;
+    let Some(row) = tables.endpoint(generation, slot) else {
+        return decision;
     };
-    if mark != 0 && mark == tables.copy_mark() {
+    let Some(ruleset) = any_ruleset(row) else {
+        return decision;
+    };
+    if beside.mark != 0 && beside.mark == tables.copy_mark() {
         tables.count_reason(Reason::CopyOfCopy);
-        return Copies::NONE;
+        return decision;
     }
-    let facts = parse(packet);
+    let back = beside.tag.is_back();
+    if back && matches!(direction, Direction::Egress) {
+        // Mirrored before it went to the tool.
+        return decision;
+    }
+    let facts = packet.facts();
     if facts.malformed {
         tables.count_reason(Reason::Malformed);
     }
+    let slots = matching(direction, beside.ifindex, row, &facts, tables);
+    let Some(rules) = tables.ruleset(ruleset) else {
+        return decision;
+    };
+    let redirect = if back {
+        Redirect::NONE
+    } else {
+        redirect::choose(slots & rules.redirects, rules, beside.tag, generation, tables)
+    };
+    Decision {
+        copies: copies(slots & !rules.redirects, ruleset, direction, generation, &facts),
+        redirect,
+        facts,
+        ..decision
+    }
+}
+
+/// The slots of all policies that apply.
+#[inline(always)]
+fn matching<T: Tables + State + Counters>(
+    direction: Direction,
+    ifindex: u32,
+    row: &EndpointRow,
+    facts: &Facts,
+    tables: &T,
+) -> u64 {
+    let own = slots_of(row, direction, facts, tables);
+    if row.flags & EndpointRow::FLAG_STATEFUL == 0 {
+        return own;
+    }
+    flow::with_connections(direction, ifindex, row, facts, own, tables)
+}
+
+/// The slots that match a packet of this direction.
+#[inline(always)]
+fn slots_of<T: Tables>(row: &EndpointRow, direction: Direction, facts: &Facts, tables: &T) -> u64 {
+    match ruleset_of(row, direction) {
+        Some(ruleset) => tables.classify(ruleset, direction, facts),
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn ruleset_of(row: &EndpointRow, direction: Direction) -> Option<u32> {
+    match direction {
+        Direction::Ingress => row.rulesets[0].checked_sub(1),
+        Direction::Egress => row.rulesets[1].checked_sub(1),
+    }
+}
+
+/// Either rule set: both number their slots alike.
+#[inline(always)]
+fn any_ruleset(row: &EndpointRow) -> Option<u32> {
+    let either = if row.rulesets[0] != 0 { row.rulesets[0] } else { row.rulesets[1] };
+    either.checked_sub(1)
+}
+
+#[inline(always)]
+fn copies(slots: u64, ruleset: u32, direction: Direction, generation: Generation, facts: &Facts) -> Copies {
     Copies {
-        sessions: classify(tables, ruleset, direction, &facts),
+        slots,
         ruleset,
         generation,
         direction,

@@ -1,9 +1,10 @@
 //! What the stages need from the outside: a packet to read and tables to look things up in.
 
 use super::classify::Key;
+use super::parse::Facts;
 use crate::abi::{
-    ChunkRow, Direction, EndpointCounters, Entry, Generation, PrefixRow, Reason, RulesetRow, SessionCounters,
-    SessionRow, SpanRow,
+    ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow, Generation, PolicyCounters,
+    PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow, TripKey, TripRow,
 };
 
 /// A frame from its Ethernet header on.
@@ -16,6 +17,16 @@ pub trait Packet {
     /// `N` bytes at `offset`, or `None` where the frame ends before, or beyond
     /// [`crate::abi::limits::HEADER_WINDOW`].
     fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
+
+    /// What the packet is; see [`super::parse`]. Kernel side a function of its own, which the verifier looks at
+    /// once.
+    #[inline(always)]
+    fn facts(&self) -> Facts
+    where
+        Self: Sized,
+    {
+        super::parse(self)
+    }
 }
 
 /// The tables, read-only. Every index may be out of range: then there is no row.
@@ -26,8 +37,8 @@ pub trait Tables {
     fn copy_mark(&self) -> u32;
     /// Slot of the endpoint behind a host-side interface.
     fn endpoint_slot(&self, ifindex: u32) -> Option<u32>;
-    /// Absolute index of the rule set of an endpoint and direction, `None` when no rule applies.
-    fn endpoint_ruleset(&self, generation: Generation, slot: u32, direction: Direction) -> Option<u32>;
+    /// An endpoint.
+    fn endpoint(&self, generation: Generation, slot: u32) -> Option<&EndpointRow>;
     /// A rule set by absolute index.
     fn ruleset(&self, index: u32) -> Option<&RulesetRow>;
     /// Entry `byte` of a trie node.
@@ -47,8 +58,39 @@ pub trait Tables {
     {
         super::lookup(self, root, key)
     }
+    /// The slots of a rule set that match; see [`super::classify`]. Kernel side a function of its own as well.
+    #[inline(always)]
+    fn classify(&self, ruleset: u32, direction: Direction, facts: &Facts) -> u64
+    where
+        Self: Sized,
+    {
+        super::classify(self, ruleset, direction, facts)
+    }
+    /// A policy.
+    fn policy(&self, generation: Generation, policy: u32) -> Option<&PolicyRow>;
     /// A session.
     fn session(&self, generation: Generation, session: u32) -> Option<&SessionRow>;
+    /// What is known of a session's target: [`crate::abi::Liveness`] as a number.
+    fn live(&self, session: u32) -> u32;
+}
+
+/// What packets change.
+pub trait State {
+    /// The monotonic clock in nanoseconds.
+    fn now(&self) -> u64;
+    /// A connection.
+    fn flow(&self, key: &FlowKey) -> Option<FlowRow>;
+    /// Writes a connection that is there.
+    fn touch_flow(&self, key: &FlowKey, row: &FlowRow);
+    /// Writes a connection; `false` when there is no room for a new one.
+    fn open_flow(&self, key: &FlowKey, row: &FlowRow) -> bool;
+    /// A flow that is away.
+    fn trip(&self, key: &TripKey) -> Option<TripRow>;
+    /// Takes the one outstanding probe of a session whose target counts as dead; `false` when there is none.
+    fn take_probe(&self, session: u32) -> bool;
+    /// Whether a frame of a session is due: frames are `interval` nanoseconds apart, and may come early by
+    /// `burst`.
+    fn pace(&self, session: u32, interval: u64, burst: u64, now: u64) -> bool;
 }
 
 /// The counters. A row that does not exist swallows its count, as a BPF map lookup out of range does.
@@ -57,6 +99,8 @@ pub trait Counters {
     fn count_endpoint(&self, slot: u32, direction: Direction, change: impl FnOnce(&mut EndpointCounters));
     /// Changes the counters of a session.
     fn count_session(&self, session: u32, change: impl FnOnce(&mut SessionCounters));
+    /// Changes the counters of a policy.
+    fn count_policy(&self, policy: u32, change: impl FnOnce(&mut PolicyCounters));
     /// Adds a packet to a reason.
     fn count_reason(&self, reason: Reason);
 }

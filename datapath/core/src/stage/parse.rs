@@ -67,6 +67,22 @@ impl Facts {
         }
     }
 
+    /// The facts of an answer: the sides change places.
+    #[inline(always)]
+    pub fn reversed(&self) -> Self {
+        let mut facts = *self;
+        facts.source = self.destination;
+        facts.destination = self.source;
+        if matches!(self.transport, Transport::Ports) {
+            facts.source_port = self.destination_port;
+            facts.destination_port = self.source_port;
+        }
+        facts
+    }
+
+    /// Nothing is known.
+    pub const NONE: Self = Self::other(0, 0, false);
+
     /// Hash of the flow, equal for both directions; 0 for what has no addresses. Fragments of one datagram
     /// share the hash of their addresses and protocol only if all are fragments: ports are left out of it for
     /// later fragments.

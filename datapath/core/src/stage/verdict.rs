@@ -1,5 +1,7 @@
 //! What the pipeline decides about a packet.
 
+use super::parse::Facts;
+use super::redirect::Redirect;
 use crate::abi::{CopyRow, CopyState, Direction, EndpointCounters, Generation, Reason};
 
 /// What becomes of the original packet.
@@ -8,11 +10,8 @@ use crate::abi::{CopyRow, CopyState, Direction, EndpointCounters, Generation, Re
 pub enum Verdict {
     /// On to whatever comes next on the hook.
     Pass,
-    /// To another device instead.
-    Redirect {
-        /// The device.
-        ifindex: u32,
-    },
+    /// A tool has it; here it ends.
+    Taken,
     /// Gone, for a reason.
     Drop(Reason),
 }
@@ -20,8 +19,8 @@ pub enum Verdict {
 /// The copies that a packet's rules ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copies {
-    /// Session slots of the rule set, a bit each; 0 for no copy.
-    pub sessions: u64,
+    /// Slots of the mirroring policies that match, a bit each; 0 for no copy.
+    pub slots: u64,
     /// Absolute index of the rule set.
     pub ruleset: u32,
     /// The generation that the packet runs under.
@@ -43,7 +42,7 @@ pub struct Copies {
 impl Copies {
     /// No copy.
     pub const NONE: Self = Self {
-        sessions: 0,
+        slots: 0,
         ruleset: 0,
         generation: Generation(0),
         direction: Direction::Ingress,
@@ -54,11 +53,11 @@ impl Copies {
         protocol: 0,
     };
 
-    /// The row that tells the mirror program about the copy.
+    /// The row that tells the mirror program about a copy for these slots.
     #[inline(always)]
-    pub fn row(&self) -> CopyRow {
+    pub fn row(&self, slots: u64) -> CopyRow {
         CopyRow {
-            sessions: self.sessions,
+            slots,
             generation: self.generation.0,
             state: CopyState::Pending as u32,
             ruleset: self.ruleset,
@@ -68,37 +67,44 @@ impl Copies {
             payload_offset: self.payload_offset,
             ether_type: self.ether_type as u32,
             protocol: self.protocol as u32,
+            redirect: 0,
+            failure: 0,
         }
     }
 }
 
-/// The outcome of a pod's hook.
+/// What a pod's hook wants with a packet.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What becomes of the packet.
-    pub verdict: Verdict,
-    /// Which copies leave first.
+    /// Slot of the endpoint plus one; 0 when the interface is nobody's.
+    pub slot: u32,
+    /// Which copies leave.
     pub copies: Copies,
+    /// Where the packet itself goes.
+    pub redirect: Redirect,
+    /// What the packet is.
+    pub facts: Facts,
 }
 
 impl Decision {
     /// Untouched.
-    pub const PASS: Self = Self { verdict: Verdict::Pass, copies: Copies::NONE };
+    pub const PASS: Self =
+        Self { slot: 0, copies: Copies::NONE, redirect: Redirect::NONE, facts: Facts::NONE };
 }
 
 impl EndpointCounters {
     /// Books a packet of `len` bytes: received, and exactly one of passed, redirected and dropped.
     #[inline(always)]
-    pub fn record(&mut self, len: u32, decision: &Decision) {
+    pub fn record(&mut self, len: u32, verdict: Verdict, mirrored: bool) {
         let bytes = len as u64;
         add(&mut self.received_packets, &mut self.received_bytes, bytes);
-        match decision.verdict {
+        match verdict {
             Verdict::Pass => add(&mut self.passed_packets, &mut self.passed_bytes, bytes),
-            Verdict::Redirect { .. } => add(&mut self.redirected_packets, &mut self.redirected_bytes, bytes),
+            Verdict::Taken => add(&mut self.redirected_packets, &mut self.redirected_bytes, bytes),
             Verdict::Drop(_) => add(&mut self.dropped_packets, &mut self.dropped_bytes, bytes),
         }
-        if decision.copies.sessions != 0 {
+        if mirrored {
             add(&mut self.mirrored_packets, &mut self.mirrored_bytes, bytes);
         }
     }

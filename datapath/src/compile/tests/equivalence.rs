@@ -11,7 +11,7 @@ use proptest::sample::Index;
 use super::frame::Frame;
 use super::generate::{Bounds, Probe, mirrors, probe};
 use super::{sessions, tables};
-use crate::compile::{EndpointRules, Mirror, compile, naive};
+use crate::compile::{EndpointRules, Policy, compile, naive};
 
 const GENERATIONS: [Generation; 2] = [Generation(6), Generation(7)];
 
@@ -39,7 +39,7 @@ fn check(endpoints: &[EndpointRules], packets: &[Facts]) -> Result<(), TestCaseE
 fn endpoints() -> impl Strategy<Value = Vec<EndpointRules>> {
     vec((mirrors(), proptest::option::of(mirrors())), 1..4).prop_map(|lists| {
         let slots = [0, 5, 1023];
-        let endpoint = |(slot, (ingress, egress)): (u32, (Vec<Mirror>, Option<Vec<Mirror>>))| EndpointRules {
+        let endpoint = |(slot, (ingress, egress)): (u32, (Vec<Policy>, Option<Vec<Policy>>))| EndpointRules {
             slot,
             egress: egress.unwrap_or_else(|| ingress.clone()),
             ingress,
@@ -49,7 +49,7 @@ fn endpoints() -> impl Strategy<Value = Vec<EndpointRules>> {
 }
 
 fn bounds(endpoints: &[EndpointRules]) -> Bounds {
-    let all: Vec<Mirror> = endpoints
+    let all: Vec<Policy> = endpoints
         .iter()
         .flat_map(|endpoint| endpoint.ingress.iter().chain(&endpoint.egress))
         .cloned()
@@ -80,7 +80,7 @@ proptest! {
 
     #[test]
     fn order_of_rules_and_mirrors_does_not_matter(mirrors in mirrors()) {
-        let endpoint = |mirrors: Vec<Mirror>| {
+        let endpoint = |mirrors: Vec<Policy>| {
             [EndpointRules { slot: 3, ingress: mirrors, egress: Vec::new() }]
         };
         let mut reversed = mirrors.clone();

@@ -11,7 +11,7 @@ use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::compile::{AddressSet, Mirror, Rule, TcpFlags};
+use crate::compile::{AddressSet, Policy, Rule, TcpFlags};
 
 const PORTS: [u16; 12] = [0, 1, 79, 80, 81, 255, 256, 443, 1023, 8000, 65534, 65535];
 const PROTOCOLS: [u8; 10] = [0, 1, 6, 17, 33, 47, 58, 132, 136, 255];
@@ -79,7 +79,7 @@ fn rule() -> impl Strategy<Value = Rule> {
 }
 
 /// Mirrors of one direction. Rules that match everything are thinned out: nothing else would show.
-pub fn mirrors() -> impl Strategy<Value = Vec<Mirror>> {
+pub fn mirrors() -> impl Strategy<Value = Vec<Policy>> {
     let rule = || {
         rule().prop_map(|rule| match rule {
             rule if rule == Rule::default() => Rule { protocol: Some(6), ..rule },
@@ -92,8 +92,9 @@ pub fn mirrors() -> impl Strategy<Value = Vec<Mirror>> {
         20 => vec(rule(), 1..6),
         2 => vec(rule(), 60..140),
     ];
-    vec((select(vec![0, 1, 2, 7, 254, 255]), rules), 0..6)
-        .prop_map(|mirrors| mirrors.into_iter().map(|(session, rules)| Mirror { session, rules }).collect())
+    vec((select(vec![0, 1, 2, 7, 254, 255]), rules), 0..6).prop_map(|mirrors| {
+        mirrors.into_iter().map(|(session, rules)| Policy::mirror(session, rules)).collect()
+    })
 }
 
 /// Choices out of what is interesting for some rules.
@@ -135,7 +136,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    pub fn of(mirrors: &[Mirror]) -> Self {
+    pub fn of(mirrors: &[Policy]) -> Self {
         let mut bounds = Self {
             v4: vec![0, u32::MAX, 0x0a00_0001],
             v6: vec![0, u128::MAX, 0xfd00 << 112 | 1],

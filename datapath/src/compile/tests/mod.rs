@@ -13,7 +13,7 @@ use podwire_core::abi::{Direction, Generation};
 use podwire_core::stage::{Facts, Tables, classify};
 
 use super::tables::MemoryTables;
-use super::{EndpointRules, Image, Mirror, Rule};
+use super::{EndpointRules, Image, Policy, Rule};
 
 /// Tables with the image in the bank of `generation`.
 fn tables(image: &Image, generation: Generation) -> MemoryTables {
@@ -24,8 +24,13 @@ fn tables(image: &Image, generation: Generation) -> MemoryTables {
 }
 
 /// Sessions that the compiled tables find for a packet of an endpoint.
+/// The rule set of an endpoint and direction, in the generation in force.
+fn ruleset_of(tables: &MemoryTables, slot: u32, direction: Direction) -> Option<u32> {
+    tables.endpoint(tables.generation(), slot)?.rulesets[direction as usize].checked_sub(1)
+}
+
 fn sessions(tables: &MemoryTables, slot: u32, direction: Direction, facts: &Facts) -> BTreeSet<u16> {
-    let Some(index) = tables.endpoint_ruleset(tables.generation(), slot, direction) else {
+    let Some(index) = ruleset_of(tables, slot, direction) else {
         return BTreeSet::new();
     };
     let ruleset = tables.ruleset(index).expect("an endpoint names a rule set that exists");
@@ -35,6 +40,6 @@ fn sessions(tables: &MemoryTables, slot: u32, direction: Direction, facts: &Fact
 
 /// An endpoint with one mirror per direction.
 fn endpoint(slot: u32, rules: Vec<Rule>) -> EndpointRules {
-    let mirrors = vec![Mirror { session: 1, rules }];
+    let mirrors = vec![Policy::mirror(1, rules)];
     EndpointRules { slot, ingress: mirrors.clone(), egress: mirrors }
 }

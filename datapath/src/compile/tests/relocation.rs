@@ -3,7 +3,7 @@
 use podwire_core::abi::{Entry, EntryKind, limits};
 
 use super::endpoint;
-use crate::compile::{BankTables, EndpointRules, Mirror, Section, compile, synthetic};
+use crate::compile::{BankTables, EndpointRules, Policy, Section, compile, synthetic};
 
 impl BankTables {
     fn check_entry(&self, entry: u32, chunks: u32) {
@@ -26,7 +26,7 @@ impl BankTables {
 /// A few rule sets of one size.
 fn endpoints() -> Vec<EndpointRules> {
     let mut endpoints: Vec<_> = (0..4).map(|slot| endpoint(slot, synthetic(900, slot.into()))).collect();
-    endpoints[2].ingress.push(Mirror { session: 3, rules: synthetic(20, 9) });
+    endpoints[2].ingress.push(Policy::mirror(3, synthetic(20, 9)));
     endpoints
 }
 

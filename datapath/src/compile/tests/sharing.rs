@@ -4,7 +4,7 @@ use podwire_core::abi::{Direction, Entry, EntryKind, Generation, Mode, ModeRow};
 use podwire_core::stage::Tables;
 
 use super::{endpoint, tables};
-use crate::compile::{AddressSet, EndpointRules, Mirror, Rule, Table, compile, synthetic};
+use crate::compile::{AddressSet, EndpointRules, Policy, Rule, Table, compile, synthetic};
 
 fn used(endpoints: &[EndpointRules], table: Table) -> u32 {
     let usage = compile(endpoints).unwrap().usage();
@@ -23,7 +23,7 @@ fn destination_port(port: u16) -> Rule {
 fn modes(rules: Vec<Rule>) -> [ModeRow; 3] {
     let image = compile(&[endpoint(0, rules)]).unwrap();
     let tables = tables(&image, Generation(0));
-    let index = tables.endpoint_ruleset(Generation(0), 0, Direction::Egress).unwrap();
+    let index = super::ruleset_of(&tables, 0, Direction::Egress).unwrap();
     tables.ruleset(index).unwrap().modes
 }
 
@@ -95,12 +95,11 @@ fn fields_that_no_rule_looks_at_are_any() {
 
 #[test]
 fn sessions_have_words_of_their_own() {
-    let mirrors: Vec<_> = (0..3)
-        .map(|session| Mirror { session: 10 - session, rules: synthetic(70, u64::from(session)) })
-        .collect();
+    let mirrors: Vec<_> =
+        (0..3).map(|session| Policy::mirror(10 - session, synthetic(70, u64::from(session)))).collect();
     let image = compile(&[EndpointRules { slot: 0, ingress: mirrors, egress: Vec::new() }]).unwrap();
     let tables = tables(&image, Generation(1));
-    let index = tables.endpoint_ruleset(Generation(1), 0, Direction::Ingress).unwrap();
+    let index = super::ruleset_of(&tables, 0, Direction::Ingress).unwrap();
     let ruleset = tables.ruleset(index).unwrap();
     assert_eq!(ruleset.sessions[..4], [8, 9, 10, 0]);
     assert_eq!(ruleset.chunks, 1);

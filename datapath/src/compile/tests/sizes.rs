@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 
 use super::endpoint;
-use crate::compile::{AddressSet, CompileError, EndpointRules, Mirror, Rule, Table, compile, synthetic};
+use crate::compile::{AddressSet, CompileError, EndpointRules, Policy, Rule, Table, compile, synthetic};
 
 fn refused(endpoints: &[EndpointRules]) -> CompileError {
     compile(endpoints).expect_err("more than fits")
 }
 
 fn mirrors(sessions: impl Iterator<Item = u16>) -> Vec<EndpointRules> {
-    let mirrors = sessions.map(|session| Mirror { session, rules: Vec::new() }).collect();
+    let mirrors = sessions.map(|session| Policy::mirror(session, Vec::new())).collect();
     vec![EndpointRules { slot: 9, ingress: Vec::new(), egress: mirrors }]
 }
 
@@ -28,12 +28,9 @@ fn sessions_are_bounded() {
     let error = refused(&mirrors(0..65));
     assert_eq!(
         error,
-        CompileError { table: Table::RulesetSessions, needed: 65, allowed: 64, endpoint: Some(9) }
+        CompileError { table: Table::EndpointPolicies, needed: 65, allowed: 64, endpoint: Some(9) }
     );
-    assert_eq!(
-        error.to_string(),
-        "sessions per endpoint and direction: at least 65 needed, 64 allowed (endpoint slot 9)"
-    );
+    assert_eq!(error.to_string(), "policies per endpoint: at least 65 needed, 64 allowed (endpoint slot 9)");
     assert!(compile(&mirrors(255..=255)).is_ok());
     let error = refused(&mirrors(256..=256));
     assert_eq!((error.table, error.needed, error.allowed), (Table::Sessions, 257, 256));

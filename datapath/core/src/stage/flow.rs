@@ -1,0 +1,100 @@
+//! Connections. In: a packet of an endpoint that has stateful policies. Out: the slots that match once it is
+//! known who opened the connection.
+//!
+//! A stateful policy's direction is that of the connection's first packet; its rules are asked about that
+//! packet's addresses and ports, for replies too. The table has a fixed size. A connection that finds no room
+//! counts as opened by either side, so that a policy takes too much rather than too little, and is counted.
+
+use super::packet::{Counters, State, Tables};
+use super::parse::{Facts, Transport};
+use super::{any_ruleset, slots_of};
+use crate::abi::{Direction, EndpointRow, FlowKey, FlowRow, Mode, Reason};
+
+const FIN: u32 = 0x01;
+const SYN: u32 = 0x02;
+const RST: u32 = 0x04;
+const ACK: u32 = 0x10;
+/// How far behind the time of a connection's last packet may be.
+const SECOND: u64 = 1_000_000_000;
+
+/// Replaces the stateful slots of `own`, the slots that match by the packet's own direction.
+#[inline(always)]
+pub(super) fn with_connections<T: Tables + State + Counters>(
+    direction: Direction,
+    ifindex: u32,
+    row: &EndpointRow,
+    facts: &Facts,
+    own: u64,
+    tables: &T,
+) -> u64 {
+    if matches!(facts.mode, Mode::Other) {
+        return own;
+    }
+    let opener = opener(direction, ifindex, facts, tables);
+    if opener == Some(direction) {
+        return own;
+    }
+    let stateful = any_ruleset(row).and_then(|index| tables.ruleset(index)).map_or(0, |rules| rules.stateful);
+    let other = slots_of(row, direction.reverse(), &facts.reversed(), tables) & stateful;
+    match opener {
+        Some(_) => own & !stateful | other,
+        None => own | other,
+    }
+}
+
+/// Who opened the connection; `None` when that could not be kept.
+#[inline(always)]
+fn opener<T: State + Counters>(
+    direction: Direction,
+    ifindex: u32,
+    facts: &Facts,
+    tables: &T,
+) -> Option<Direction> {
+    let key = key(direction, ifindex, facts);
+    let flags = facts.tcp_flags as u32;
+    let now = tables.now();
+    match tables.flow(&key) {
+        Some(row) if !is_new(&row, flags) => {
+            if now.wrapping_sub(row.seen) > SECOND || row.tcp_flags | flags != row.tcp_flags {
+                tables.touch_flow(&key, &FlowRow { seen: now, tcp_flags: row.tcp_flags | flags, ..row });
+            }
+            Some(Direction::from_index(row.opener))
+        }
+        _ => {
+            // The answer to a SYN that was not seen is no opener.
+            let opener = if flags & (SYN | ACK) == SYN | ACK { direction.reverse() } else { direction };
+            if tables.open_flow(&key, &FlowRow { seen: now, opener: opener.index(), tcp_flags: flags }) {
+                return Some(opener);
+            }
+            tables.count_reason(Reason::FlowTableFull);
+            None
+        }
+    }
+}
+
+/// A SYN on a connection that has ended begins another one.
+#[inline(always)]
+const fn is_new(row: &FlowRow, flags: u32) -> bool {
+    row.tcp_flags & (FIN | RST) != 0 && flags & (SYN | ACK) == SYN
+}
+
+#[inline(always)]
+fn key(direction: Direction, ifindex: u32, facts: &Facts) -> FlowKey {
+    let ports = matches!(facts.transport, Transport::Ports);
+    let (source, destination) =
+        if ports { (facts.source_port as u32, facts.destination_port as u32) } else { (0, 0) };
+    let source_address = [facts.source.high, facts.source.low];
+    let destination_address = [facts.destination.high, facts.destination.low];
+    let (local, remote, local_port, remote_port) = match direction {
+        Direction::Ingress => (destination_address, source_address, destination, source),
+        Direction::Egress => (source_address, destination_address, source, destination),
+    };
+    FlowKey {
+        local,
+        remote,
+        ports: local_port << 16 | remote_port,
+        protocol: facts.protocol as u32,
+        ifindex,
+        pad: 0,
+    }
+}

@@ -1,0 +1,112 @@
+//! Global functions: the verifier looks at each once, with unknown arguments, and skips it where it is called.
+//! They take the context and numbers; anything larger comes by a per-CPU row.
+
+use aya_ebpf::bindings::__sk_buff;
+use podwire_core::{
+    abi::{Direction, Entry, Generation, Reason, limits},
+    stage::{self, Copies, Counters, Key, Tables, lowest},
+};
+
+use crate::{handover, maps, relay, skb::Skb, tables::Maps, uplink, verdict::DROP};
+
+/// Leaves what the packet is in row 0 of `FACTS`.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn parse_frame(skb: *mut __sk_buff) -> u32 {
+    let Some(row) = maps::FACTS.get_ptr_mut(0) else {
+        return 0;
+    };
+    // SAFETY: a per-CPU row that its reader copies at once.
+    unsafe { *row = stage::parse(&Skb::from_raw(skb)) };
+    1
+}
+
+/// Walks a trie.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn walk_trie(root: u32, high: u64, low: u64) -> u32 {
+    stage::lookup(&Maps, Entry(root), Key { high, low }).0
+}
+
+/// The slots of a rule set that match the packet of row 0 of `FACTS`.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn classify_facts(ruleset: u32, direction: u32) -> u64 {
+    match maps::FACTS.get(0) {
+        Some(facts) => stage::classify(&Maps, ruleset, Direction::from_index(direction), facts),
+        None => 0,
+    }
+}
+
+/// The slots that get a copy. Their sessions decide how.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn admit_slots(slots: u64, generation: u64, ruleset: u32, flow_hash: u32, len: u32) -> u64 {
+    let copies = Copies { slots, generation: Generation(generation), ruleset, flow_hash, ..Copies::NONE };
+    let admitted = stage::admit(&copies, len, &Maps);
+    admitted.clones | admitted.snaps
+}
+
+/// Snapshots for these slots; returns those that have to be cloned.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn snap_slots(
+    skb: *mut __sk_buff,
+    slots: u64,
+    ruleset: u32,
+    bank_and_direction: u32,
+    flow_hash: u32,
+) -> u64 {
+    let copies = Copies {
+        slots,
+        generation: Generation((bank_and_direction & 1) as u64),
+        ruleset,
+        flow_hash,
+        direction: Direction::from_index(bank_and_direction >> 1 & 1),
+        ..Copies::NONE
+    };
+    relay::snap(Skb::from_raw(skb), &copies, slots)
+}
+
+/// Books copies that never reached the mirror program.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn book_lost(slots: u64, ruleset: u32, len: u32) -> u32 {
+    Maps.count_reason(Reason::MirrorDeviceLost);
+    let Some(rules) = Maps.ruleset(ruleset) else {
+        return 0;
+    };
+    let mut rest = slots;
+    for _ in 0..limits::RULESET_POLICIES {
+        if rest == 0 {
+            break;
+        }
+        let slot = lowest(rest);
+        rest &= rest.wrapping_sub(1);
+        Maps.count_session(rules.sessions[slot] as u32, |row| {
+            row.matched(len);
+            row.lost(Reason::MirrorDeviceLost);
+        });
+    }
+    1
+}
+
+/// [`uplink::arrive`]: the program's return code, or [`NOT_OURS`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn arrive_frame(skb: *mut __sk_buff) -> i32 {
+    uplink::arrive(Skb::from_raw(skb)).unwrap_or(NOT_OURS)
+}
+
+/// What [`arrive_frame`] returns for a packet that is none of its business; no program returns it.
+pub const NOT_OURS: i32 = 1000;
+
+/// [`handover::tunnel`] with the job of row 0 of `JOB`, and its outcome booked. Returns the program's code.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn send_tunnelled(skb: *mut __sk_buff) -> i32 {
+    let Some(job) = maps::JOB.get(0) else {
+        return DROP;
+    };
+    handover::send(Skb::from_raw(skb), job)
+}

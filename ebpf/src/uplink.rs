@@ -1,0 +1,84 @@
+//! Where tunnelled packets come back from a tool. In: a packet on the uplink. Out: untouched, unless it came by
+//! a return port's tunnel; then its inner frame, back at the pod's hook where it left.
+
+use aya_ebpf::programs::TcContext;
+use podwire_core::{
+    abi::{Reason, SegmentMark},
+    stage::{Arrival, Counters, arrival},
+    wire::ethernet,
+};
+
+use crate::{global, maps, returned, segment, skb::Skb, tables::Maps, verdict};
+
+/// `BPF_F_ADJ_ROOM_DECAP_L3_IPV4` and `…_IPV6`, from Linux 6.3 on.
+const INNER_IPV4: u64 = 1 << 7;
+const INNER_IPV6: u64 = 1 << 8;
+
+#[inline(always)]
+pub fn hook(ctx: &TcContext) -> i32 {
+    let frame = Skb::new(ctx);
+    frame.pull_headers();
+    let code = global::arrive_frame(frame.as_raw());
+    if code == global::NOT_OURS { verdict::NEXT } else { code }
+}
+
+/// `None` when the packet is no business of ours.
+#[inline(always)]
+pub fn arrive(frame: Skb) -> Option<i32> {
+    let (returns, inner_offset) = tunnel(&arrival(&frame)?)?;
+    if frame.gso_size() != 0 {
+        // A super-packet of a neighbour on this machine: its outer headers are of all segments together.
+        if let podwire_core::stage::copy::Outcome::Lost(reason) =
+            segment::cut_up(frame, SegmentMark::RETURNING)
+        {
+            Maps.count_reason(reason);
+        }
+        return Some(verdict::DROP);
+    }
+    if !unwrap(frame, inner_offset) {
+        Maps.count_reason(Reason::DecapsulationRefused);
+        return Some(verdict::DROP);
+    }
+    frame.pull_headers();
+    Some(returned::back(frame, returns, verdict::DROP))
+}
+
+/// The return port behind a tunnel, and where the inner frame begins.
+#[inline(always)]
+fn tunnel(arrival: &Arrival) -> Option<(u32, u32)> {
+    if arrival.inner_offset != 0 {
+        // SAFETY: a number that is replaced whole.
+        if let Some(returns) = unsafe { maps::RETURN_TUNNELS.get(arrival.key) } {
+            return Some((*returns, arrival.inner_offset));
+        }
+    }
+    if arrival.geneve_offset != 0 {
+        // SAFETY: as above.
+        if let Some(returns) = unsafe { maps::RETURN_TUNNELS.get(arrival.as_geneve()) } {
+            return Some((*returns, arrival.geneve_offset));
+        }
+    }
+    None
+}
+
+/// Removes everything before the inner frame: what stands between the two Ethernet headers goes, and the outer
+/// one is overwritten with the inner.
+#[inline(always)]
+fn unwrap(frame: Skb, inner_offset: u32) -> bool {
+    if frame.vlan().is_some() && !frame.pop_vlan() {
+        return false;
+    }
+    let Some(link) = frame.load::<{ ethernet::HEADER_LEN }>(inner_offset) else {
+        return false;
+    };
+    let flags = match u16::from_be_bytes([link[12], link[13]]) {
+        ethernet::ETHER_TYPE_IPV4 => INNER_IPV4,
+        ethernet::ETHER_TYPE_IPV6 => INNER_IPV6,
+        _ => 0,
+    };
+    if !(frame.remove_room(inner_offset, flags) || flags != 0 && frame.remove_room(inner_offset, 0)) {
+        return false;
+    }
+    // SAFETY: the length is the array's.
+    unsafe { frame.store(&link, ethernet::HEADER_LEN as u32) }
+}
