@@ -7,3 +7,4 @@ pub mod pcapng;
 pub mod signals;
 #[cfg(feature = "test-run")]
 pub mod test_run;
+pub mod wish;

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
-use podwire_datapath::core::abi::{Direction, EndpointCounters, Reason, SessionCounters};
+use podwire_datapath::core::abi::{Direction, EndpointCounters, PolicyCounters, Reason, SessionCounters};
 use podwire_datapath::{Applied, Counters, Datapath, Desired, Hook, Options, Target};
 use podwire_harness::{NetNs, Scratch};
 
@@ -28,7 +28,8 @@ impl Node {
         let (work, todo): (Sender<Work>, Receiver<Work>) = channel();
         let (opened, wait) = channel();
         let thread = netns.enter_later(move || {
-            let mut datapath = match Datapath::open(Options { bpffs, hook, ..Options::default() }) {
+            let uplink = Some("uplink0".to_owned());
+            let mut datapath = match Datapath::open(Options { bpffs, hook, uplink, ..Options::default() }) {
                 Ok(datapath) => datapath,
                 Err(error) => {
                     let _ = opened.send(Err(error));
@@ -91,6 +92,22 @@ impl Node {
         check(&counters)?;
         let found = counters.sessions.iter().find(|(_, other, _)| other == target);
         Ok(found.with_context(|| format!("no session to {target}"))?.2)
+    }
+
+    /// The counters of a mirror or redirect, after checking that everything adds up.
+    ///
+    /// # Errors
+    /// When there is no such policy, or packets vanish from the books.
+    pub fn policy(&self, name: &str) -> Result<PolicyCounters> {
+        let counters = self.counters()?;
+        check(&counters)?;
+        let found = counters.policies.iter().find(|(other, _)| other == name);
+        Ok(found.with_context(|| format!("no policy {name}"))?.1)
+    }
+
+    /// As the library says.
+    pub fn check_health(&self) -> Result<Vec<(String, bool)>> {
+        Ok(self.ask(|datapath| datapath.check_health())??)
     }
 
     /// The counters of an endpoint and direction, after checking that they add up.

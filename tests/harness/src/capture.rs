@@ -64,6 +64,10 @@ impl Capture {
         let file = file.to_string_lossy().into_owned();
         let decode = format!("udp.port=={port},vxlan");
         let mut words = vec!["tshark", "-n", "-r", &file, "-d", &decode, "-T", "fields", "-E", "separator=|"];
+        // tshark takes checksums on trust unless told otherwise.
+        for option in ["ip.check_checksum:TRUE", "tcp.check_checksum:TRUE", "udp.check_checksum:TRUE"] {
+            words.extend(["-o", option]);
+        }
         if !filter.is_empty() {
             words.extend(["-Y", filter]);
         }
