@@ -159,6 +159,7 @@ pub(crate) const NAMES: &[&str] = &[
     "RELAY_COUNTERS",
     "FACTS",
     "JOB",
+    "PACKET",
     "RECORD",
     "COPY",
     "HEADERS",

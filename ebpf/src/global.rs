@@ -110,3 +110,13 @@ pub extern "C" fn send_tunnelled(skb: *mut __sk_buff) -> i32 {
     };
     handover::send(Skb::from_raw(skb), job)
 }
+
+/// Writes the outer headers of the packet of row 0 of `PACKET` to the scratch row; returns their length.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn fill_headers(session: u32, bank: u32) -> u32 {
+    match Maps.session(Generation(bank as u64), session) {
+        Some(row) => handover::fill_scratch(row),
+        None => 0,
+    }
+}

@@ -17,7 +17,7 @@ use podwire_core::{
         copy::{MAX_LINK_LEN, Outcome, Shape, Stamp, is_numbered, is_tcp, is_timed},
     },
     wire::{
-        encap::{Family, OUTER_MAX, OuterTemplate, TunnelKind},
+        encap::{Family, OUTER_MAX, OuterTemplate, PerPacket, TunnelKind},
         ethernet,
     },
 };
@@ -61,6 +61,27 @@ pub struct Job {
     pub session: u32,
     /// Not 0 when the frame was cut already.
     pub truncated: u32,
+}
+
+/// Has the outer headers written to the scratch row.
+#[inline(always)]
+fn fill(copy: &CopyRow, session: u32, packet: &PerPacket) {
+    if let Some(row) = maps::PACKET.get_ptr_mut(0) {
+        // SAFETY: a per-CPU row that the function below reads at once.
+        unsafe { *row = *packet };
+        global::fill_headers(session, Generation(copy.generation).bank());
+    }
+}
+
+/// [`OuterTemplate::fill`] on the rows of the maps.
+#[inline(always)]
+pub fn fill_scratch(row: &SessionRow) -> u32 {
+    let (Some(packet), Some(headers)) = (maps::PACKET.get(0), HEADERS.get_ptr_mut(0)) else {
+        return 0;
+    };
+    // SAFETY: the row has room for the longest headers; the program alone uses it on this CPU.
+    let outer = unsafe { &mut *headers.cast::<u8>().add(OUTER_AT).cast::<[u8; OUTER_MAX]>() };
+    row.template.fill(packet, outer) as u32
 }
 
 /// Has a frame sent into its tunnel.
@@ -191,8 +212,7 @@ fn dress(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &Job) -> Result<(Way
     let base = headers.cast::<u8>();
     // SAFETY: the row has room for the longest headers; the program alone uses it on this CPU.
     unsafe {
-        let outer = &mut *base.add(OUTER_AT).cast::<[u8; OUTER_MAX]>();
-        template.fill(&shape.per_packet(copy, &stamp), outer);
+        fill(copy, job.session, &shape.per_packet(copy, &stamp));
         write_ethernet(base.add(ETHERNET_AT), &way, template.ether_type());
         write_link(frame, copy, beside, base.add(OUTER_AT + template.overhead()))?;
     }

@@ -11,6 +11,7 @@ use podwire_core::{
         SpanRow, TripKey, TripRow, TunnelKey, limits,
     },
     stage::Facts,
+    wire::encap::PerPacket,
 };
 
 use crate::handover::Job;
@@ -93,6 +94,9 @@ pub static RELAY_COUNTERS: Array<SessionCounters, { limits::SESSIONS as usize }>
 
 #[btf_map(name = "FACTS")]
 pub static FACTS: PerCpuArray<Facts, 1> = PerCpuArray::new();
+
+#[btf_map(name = "PACKET")]
+pub static PACKET: PerCpuArray<PerPacket, 1> = PerCpuArray::new();
 
 #[btf_map(name = "JOB")]
 pub static JOB: PerCpuArray<Job, 1> = PerCpuArray::new();

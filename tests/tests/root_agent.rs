@@ -120,16 +120,21 @@ fn root_apply_get_and_delete() -> Result<()> {
     );
     assert_eq!(get(&agent, &["endpoints"])?["items"].as_array().map(Vec::len), Some(1), "nothing half done");
 
-    // Not served yet: kept, not in force, and said.
-    let gre = policy("later", "").replace("vxlan", "gre").replace(", vni: 1, destinationPort: 1111", "");
-    std::fs::write(&file, gre)?;
+    // Another definition of a target that has an owner: kept, not in force, and said with both names.
+    std::fs::write(&file, policy("mirror-web-later", "  truncate: 128\n"))?;
     agent.cli_ok(&["apply", "-f", &name])?;
-    let shown = get(&agent, &["tc", "later"])?;
+    let shown = get(&agent, &["tc", "mirror-web-later"])?;
     assert_eq!(shown["status"]["inForce"], false, "{shown}");
+    let reason = shown["status"]["reason"].as_str().unwrap_or_default();
     assert!(
-        shown["status"]["reason"].as_str().is_some_and(|reason| reason.contains("only device and vxlan")),
+        reason.contains("truncate of TrafficControl/mirror-web and TrafficControl/mirror-web-later differ"),
         "{shown}"
     );
+    let events = agent.cli_ok(&["get", "events"])?;
+    assert!(events.contains("TrafficControl/mirror-web-later") && events.contains("NotInForce"), "{events}");
+    agent.cli_ok(&["delete", "tc", "mirror-web-later"])?;
+    std::fs::write(&file, policy("later", "").replace("vni: 1,", "vni: 9,"))?;
+    agent.cli_ok(&["apply", "-f", &name])?;
 
     agent.cli_ok(&["delete", "tc", "later"])?;
     assert_eq!(agent.cli(&["get", "tc", "later"])?.status.code(), Some(1));
@@ -165,9 +170,9 @@ fn root_interfaces_come_and_go() -> Result<()> {
     assert_eq!(scene.collector.counter(&device, "rx", "packets")? - before, 40);
     let links = scratch.bpf().join("podwire/v2/links");
     let pinned = || -> Result<usize> { Ok(std::fs::read_dir(&links)?.count()) };
-    assert_eq!(pinned()?, 3, "two hooks of the pod, one of the mirror device");
+    assert_eq!(pinned()?, 4, "two hooks of the pod, one each of the two private devices");
     scene.cut(third)?;
-    eventually("the pins are gone", || Ok(pinned()? == 1))?;
+    eventually("the pins are gone", || Ok(pinned()? == 2))?;
     assert_eq!(get(&agent, &["ep", "web-2"])?["status"]["state"], "InterfaceMissing");
     scene.connect(third)?;
     eventually("the pod is in force again", || {

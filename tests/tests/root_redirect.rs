@@ -101,7 +101,7 @@ fn root_a_tool_gets_wire_true_frames() -> Result<()> {
     }
     bridge_tool(&tool, ["ips-in", "ips-out"])?;
     node.apply(&redirects(&scene, vec![wish]))?;
-    let capture = Capture::start(&tool, "ips-in", scratch.path(), "tcp", 0)?;
+    let capture = Capture::start(&tool, "ips-in", scratch.path(), "tcp", 2000)?;
     fetch(&scene, 2, 1 << 20)?;
     let file = capture.stop();
     let counters = node.policy("inspect")?;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use podwire_datapath::core::abi::Direction;
-use podwire_datapath::{Datapath, Desired, Endpoint, Hook, Mirror, Options, Target};
+use podwire_datapath::core::wire::encap::Tunnel;
+use podwire_datapath::{Datapath, Desired, Endpoint, Hook, Mirror, Options, Redirect, Target};
 use podwire_harness::{NetNs, Scratch};
 use podwire_tests::test_run::{Program, Size};
 
@@ -15,6 +16,7 @@ fn root_programs_stay_within_their_budget() -> Result<()> {
     let budget = budget()?;
     let netns = NetNs::new("verifier")?;
     netns.ip(&["link", "add", "pod0", "type", "veth", "peer", "name", "pod0-p"])?;
+    netns.ip(&["link", "add", "uplink0", "type", "veth", "peer", "name", "uplink0-p"])?;
     let scratch = Scratch::new()?;
     let bpffs = scratch.bpf().join("podwire");
     let sizes = netns.enter(move || sizes(&bpffs))?;
@@ -39,8 +41,12 @@ fn root_programs_stay_within_their_budget() -> Result<()> {
 
 /// Loads the programs and asks the kernel about each.
 fn sizes(bpffs: &Path) -> Result<BTreeMap<String, Size>> {
-    let mut datapath =
-        Datapath::open(Options { bpffs: bpffs.to_path_buf(), hook: Hook::Tcx, ..Options::default() })?;
+    let mut datapath = Datapath::open(Options {
+        bpffs: bpffs.to_path_buf(),
+        hook: Hook::Auto,
+        uplink: Some("uplink0".into()),
+        ..Options::default()
+    })?;
     datapath.apply(&Desired {
         endpoints: vec![Endpoint { name: "default/pod".into(), interface: "pod0".into() }],
         mirrors: vec![Mirror {
@@ -52,12 +58,46 @@ fn sizes(bpffs: &Path) -> Result<BTreeMap<String, Size>> {
             options: podwire_datapath::SessionOptions::default(),
             target: Target::Device { name: "absent0".into() },
         }],
+        redirects: vec![
+            Redirect {
+                name: "through".into(),
+                endpoints: vec!["default/pod".into()],
+                directions: Direction::ALL.to_vec(),
+                rules: Vec::new(),
+                stateful: true,
+                target: Target::Device { name: "absent0".into() },
+                return_port: Target::Device { name: "pod0-p".into() },
+                closed: true,
+                health_check: None,
+                fragment: false,
+            },
+            Redirect {
+                name: "far".into(),
+                endpoints: vec!["default/pod".into()],
+                directions: Direction::ALL.to_vec(),
+                rules: Vec::new(),
+                stateful: true,
+                target: Target::Device { name: "absent0".into() },
+                return_port: Target::Tunnel {
+                    remote: "192.0.2.9".parse()?,
+                    tunnel: Tunnel::Vxlan { vni: 1, port: 4789 },
+                },
+                closed: true,
+                health_check: None,
+                fragment: false,
+            },
+        ],
         ..Desired::default()
     })?;
     let mut sizes = BTreeMap::new();
-    for (program, interface, hook) in
-        [("from_pod", "pod0", "ingress"), ("to_pod", "pod0", "egress"), ("mirror", "pw-mirror", "egress")]
-    {
+    for (program, interface, hook) in [
+        ("from_pod", "pod0", "ingress"),
+        ("to_pod", "pod0", "egress"),
+        ("mirror", "pw-mirror", "egress"),
+        ("segment", "pw-segment-p", "ingress"),
+        ("returned", "pod0-p", "ingress"),
+        ("from_uplink", "uplink0", "ingress"),
+    ] {
         let ifindex = nix::net::if_::if_nametoindex(interface)?;
         let link =
             bpffs.join(format!("v{}/links/{ifindex}-{hook}", podwire_datapath::core::abi::ABI_VERSION));

@@ -26,6 +26,7 @@
 //! | `HEADERS` | per-CPU array | 0 | scratch of the encapsulation |
 //! | `FACTS` | per-CPU array | 0 | what the packet at hand is, for the classifier |
 //! | `RECORD` | per-CPU array | 0 | scratch of a record for `RELAY` |
+//! | `PACKET` | per-CPU array | 0 | what varies in the outer headers of the frame at hand |
 //! | `JOB` | per-CPU array | 0 | the frame at hand, for the encapsulation |
 //! | `ENDPOINT_COUNTERS` | per-CPU array | slot × 2 + direction | [`EndpointCounters`] |
 //! | `SESSION_COUNTERS` | per-CPU array | session | [`SessionCounters`] |
