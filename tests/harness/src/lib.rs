@@ -13,6 +13,7 @@ mod ping;
 mod process;
 mod raw;
 mod stream;
+mod suricata;
 mod topology;
 
 pub use agent::{Agent, binary};
@@ -26,4 +27,5 @@ pub use ping::{Ping, PingReport};
 pub use process::{Background, run, run_ok};
 pub use raw::RawSocket;
 pub use stream::{StreamReport, UdpStream};
+pub use suricata::{Alert, Suricata, SuricataReport};
 pub use topology::{COLLECTOR_V4, COLLECTOR_V6, NODE_V4, Pod, Topology, TopologyOptions};
