@@ -1,9 +1,12 @@
 //! Debian's package tool: what it knows, what it shall install.
 
+mod backports;
+
 use std::{
     collections::BTreeMap,
     fs,
     os::unix::fs::MetadataExt as _,
+    path::Path,
     process::Command,
     time::{Duration, SystemTime},
 };
@@ -30,9 +33,12 @@ pub fn require(missing: &[Package]) -> Result<()> {
     Ok(())
 }
 
-/// Whether apt could install all of `packages` now.
+/// Whether apt could install all of `packages` now, as far as it can be known without asking a mirror.
 pub fn knows_all(packages: &[Package]) -> bool {
-    candidates(packages).is_ok_and(|known| packages.iter().all(|package| known.contains_key(&package.name)))
+    let within_reach = |package: &Package| package.backports && backports::source().is_some();
+    candidates(packages).is_ok_and(|known| {
+        packages.iter().all(|package| known.contains_key(&package.name) || within_reach(package))
+    })
 }
 
 /// Of `packages`, those that apt could install now, with the version that it would take.
@@ -130,33 +136,69 @@ pub fn install(packages: &[Package]) -> Result<()> {
     apt_get().with_context(|| format!("apt-get install --no-install-recommends {}", names(packages)))?;
     refresh_if_needed(packages)?;
     let known = candidates(packages)?;
+    // A backport needs other backports, also where the machine itself is configured to take some.
+    let is_backport = |package: &&Package| {
+        package.backports && known.get(&package.name).is_none_or(|version| version.contains("~bpo"))
+    };
+    let (backports, packages): (Vec<&Package>, Vec<&Package>) = packages.iter().partition(is_backport);
     let (here, unknown): (Vec<&Package>, Vec<&Package>) =
-        packages.iter().partition(|package| known.contains_key(&package.name));
-    for package in &unknown {
-        if !package.optional {
-            bail!("this distribution has no package {} ({})", package.name, package.why);
+        packages.into_iter().partition(|package| known.contains_key(&package.name));
+    for package in unknown {
+        do_without(package, "is not in this distribution")?;
+    }
+    install_known(&here)?;
+    for package in &backports {
+        match backports::install(package) {
+            Ok(()) => {}
+            Err(error) => do_without(package, &format!("cannot be had: {error:#}"))?,
         }
-        anstream::eprintln!(
-            "  {} is not in this distribution; going on without ({})",
-            package.name,
-            package.why
-        );
     }
-    if here.is_empty() {
-        return Ok(());
+    switch_off_services(here.into_iter().chain(backports))
+}
+
+/// # Errors
+/// When there is no doing without `package`.
+fn do_without(package: &Package, problem: &str) -> Result<()> {
+    let Package { name, why, .. } = package;
+    if !package.optional {
+        bail!("{name} ({why}) {problem}");
     }
-    let title = match here.as_slice() {
+    anstream::eprintln!("  {name} {problem}; going on without ({why})");
+    Ok(())
+}
+
+fn install_known(packages: &[&Package]) -> Result<()> {
+    let title = match packages {
+        [] => return Ok(()),
         [only] => format!("apt-get install {}", only.name),
         several => format!("apt-get install ({} packages)", several.len()),
     };
     let mut command = apt_get()?;
     command
         .args(["install", "--yes", "--no-install-recommends"])
-        .args(here.iter().map(|package| &package.name));
+        .args(packages.iter().map(|package| &package.name));
     if terminal::run_quietly(&title, &mut command).is_err() {
         // A mirror drops a version as soon as it has the next one.
         update()?;
         terminal::run_quietly(&title, &mut command)?;
+    }
+    Ok(())
+}
+
+/// Some packages start a service as soon as they are installed and at each boot; a test wants the program only.
+///
+/// # Errors
+/// Without root.
+fn switch_off_services<'a>(packages: impl Iterator<Item = &'a Package>) -> Result<()> {
+    for package in packages.filter(|package| package.service) {
+        let init = format!("/etc/init.d/{}", package.name);
+        if !Path::new(&init).exists() {
+            continue;
+        }
+        for words in [["update-rc.d", &package.name, "disable"], ["invoke-rc.d", &package.name, "stop"]] {
+            // Where services may not be stopped by policy, none was started.
+            let _ = privilege::as_root("env", "switching a service off")?.args(words).output();
+        }
     }
     Ok(())
 }

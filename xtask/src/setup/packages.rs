@@ -32,11 +32,15 @@ pub struct Package {
     pub why: &'static str,
     /// Work goes on without an optional package where the distribution does not carry it.
     pub optional: bool,
+    /// Where the release does not carry it, its backports do.
+    pub backports: bool,
+    /// It brings a service of the same name that runs by itself, which nobody here wants.
+    pub service: bool,
 }
 
 impl Package {
     pub fn new(name: impl Into<String>, why: &'static str) -> Self {
-        Self { name: name.into(), why, optional: false }
+        Self { name: name.into(), why, optional: false, backports: false, service: false }
     }
 }
 
@@ -80,6 +84,12 @@ pub fn wanted(group: Group) -> Vec<Package> {
         let optional =
             OPTIONAL.iter().map(|(name, why)| Package { optional: true, ..Package::new(*name, why) });
         packages.extend(optional);
+        packages.push(Package {
+            optional: true,
+            backports: true,
+            service: true,
+            ..Package::new("suricata", "works on mirrored and redirected traffic, inline and listening")
+        });
     }
     packages
 }
