@@ -4,7 +4,8 @@
 #![allow(clippy::print_stdout, reason = "the test runner reads why a test did nothing")]
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -15,7 +16,9 @@ use podwire_datapath::compile::Rule;
 use podwire_datapath::core::abi::Direction;
 use podwire_datapath::core::wire::encap::Tunnel;
 use podwire_datapath::{Desired, Endpoint, Hook, Mirror, Target};
-use podwire_harness::{COLLECTOR_V4, Iperf, NetNs, Pod, Scratch, Suricata, SuricataReport, Topology};
+use podwire_harness::{
+    COLLECTOR_V4, Capture, Iperf, NetNs, Pod, Scratch, Suricata, SuricataReport, Topology, run_ok,
+};
 use podwire_tests::node::{Node, all_lost};
 use serde_json::Value;
 
@@ -42,6 +45,9 @@ fn skipped() -> bool {
     }
     skipped
 }
+
+/// Bytes of a page: several segments, so that the server's kernel sends them as one packet.
+const PAGE: usize = 100_000;
 
 /// An HTTP server (RFC 9112) that has the same page at every path.
 struct WebServer {
@@ -94,7 +100,7 @@ fn answer(stream: &TcpStream) -> Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut lines = BufReader::new(stream).lines();
     while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
-    let page = "x".repeat(5000);
+    let page = "x".repeat(PAGE);
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", page.len());
     let mut stream = stream;
     Ok(stream.write_all((head + &page).as_bytes())?)
@@ -199,7 +205,11 @@ fn bulk(client: &NetNs, server: &NetNs, address: &str) -> Result<()> {
         for _ in 0..BULK >> 20 {
             stream.write_all(&block)?;
         }
-        Ok(stream.write_all(last)?)
+        stream.write_all(last)?;
+        // All is acknowledged before the socket goes: no segment that was sent twice meets a closed one.
+        stream.shutdown(Shutdown::Write)?;
+        std::io::copy(&mut stream, &mut std::io::sink())?;
+        Ok(())
     })?;
     let read = reader.join().ok().context("the reader panicked")??;
     anyhow::ensure!(read == (BULK + first.len() + last.len()) as u64, "{read} bytes arrived");
@@ -220,22 +230,40 @@ fn mirror_everything(pod: &Pod, target: Target) -> Desired {
     }
 }
 
-/// What Suricata says of ten pages and a long connection per family, from pod 0 to pod 1.
-fn watch(scene: &Topology, suricata: Suricata) -> Result<SuricataReport> {
+/// What Suricata and tshark say of ten pages and a long connection per family, from pod 0 to pod 1.
+fn watch(scene: &Topology, netns: &NetNs, port: &str, suricata: Suricata) -> Result<(SuricataReport, usize)> {
     let [client, server] = &scene.pods[..] else { unreachable!("two pods") };
+    let folder = Scratch::new()?;
+    let capture = Capture::start(netns, port, folder.path(), "tcp port 80", 0)?;
     for address in [&server.v4, &server.v6] {
         let web = WebServer::start(&server.netns, address)?;
         for _ in 0..10 {
             assert_eq!(web.get(&client.netns, "/allowed")?, Some(200), "{address}");
         }
+    }
+    let unfinished = unfinished(&capture.stop())?;
+    for address in [&server.v4, &server.v6] {
         bulk(&client.netns, &server.netns, address)?;
     }
-    suricata.stop()
+    Ok((suricata.stop()?, unfinished))
+}
+
+/// Packets that no wire would carry: too long for a frame, or with a checksum that is not theirs. Suricata passes
+/// over a checksum that the kernel calls unfinished, so another has to look.
+fn unfinished(capture: &Path) -> Result<usize> {
+    let file = capture.to_string_lossy();
+    let checks = ["ip", "tcp"].map(|protocol| format!("{protocol}.check_checksum:TRUE"));
+    let count = |filter: &str| -> Result<usize> {
+        let words = ["tshark", "-n", "-r", &file, "-o", &checks[0], "-o", &checks[1], "-Y", filter];
+        Ok(run_ok(&words)?.lines().count())
+    };
+    assert!(count("tcp.checksum.status == 1")? > 0, "tshark has not looked");
+    count("frame.len > 1514 || tcp.checksum.status != 1 || ip.checksum.status == 0")
 }
 
 /// Suricata saw whole sessions, and nothing that would not be on a wire.
-fn saw_it_all(report: &SuricataReport) -> Result<()> {
-    assert_eq!(report.flaws()?, []);
+fn saw_it_all((report, unfinished): &(SuricataReport, usize)) -> Result<()> {
+    assert_eq!((report.flaws()?, *unfinished), (vec![], 0));
     assert_eq!(report.count(WATCHED), 20, "{:?}", report.alerts());
     // What stands in a stream may be found again when more of it has come.
     for sid in [FIRST_WORDS, LAST_WORDS] {
@@ -263,13 +291,14 @@ fn root_suricata_watches_a_device() -> Result<()> {
     let node = Node::open(&scene.node, &scratch, Hook::Auto)?;
     let target = Target::Device { name: "tap0".into() };
     node.apply(&mirror_everything(&scene.pods[0], target.clone()))?;
-    let report = watch(&scene, Suricata::ids(&scene.node, &[&out], RULES)?)?;
+    let ids = || Suricata::ids(&scene.node, &[&out], RULES);
+    let (report, unfinished) = watch(&scene, &scene.node, &out, ids()?)?;
+    assert!(unfinished > 100, "{unfinished}");
     assert!(report.counter("decoder.event.afpacket.trunc_pkt")? > 0, "{:?}", report.flaws()?);
     for name in ["tx", "tso", "gso"] {
         scene.node.offload("tap0", name, false)?;
     }
-    let report = watch(&scene, Suricata::ids(&scene.node, &[&out], RULES)?)?;
-    saw_it_all(&report)?;
+    saw_it_all(&watch(&scene, &scene.node, &out, ids()?)?)?;
     assert_eq!(all_lost(&node.session(&target)?), 0);
     Ok(())
 }
@@ -292,7 +321,7 @@ fn root_suricata_watches_behind_vxlan() -> Result<()> {
         Target::Tunnel { remote: COLLECTOR_V4.parse()?, tunnel: Tunnel::Vxlan { vni: 1, port: 4789 } };
     node.apply(&mirror_everything(&scene.pods[0], target.clone()))?;
     let suricata = Suricata::ids_without_offloads(&scene.collector, &[&device], RULES)?;
-    saw_it_all(&watch(&scene, suricata)?)?;
+    saw_it_all(&watch(&scene, &scene.collector, &device, suricata)?)?;
     assert_eq!(all_lost(&node.session(&target)?), 0);
     Ok(())
 }
