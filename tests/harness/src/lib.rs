@@ -15,6 +15,7 @@ mod raw;
 mod stream;
 mod suricata;
 mod topology;
+mod web;
 
 pub use agent::{Agent, binary};
 pub use bpffs::Scratch;
@@ -29,3 +30,4 @@ pub use raw::RawSocket;
 pub use stream::{StreamReport, UdpStream};
 pub use suricata::{Alert, Suricata, SuricataReport};
 pub use topology::{COLLECTOR_V4, COLLECTOR_V6, NODE_V4, Pod, Topology, TopologyOptions};
+pub use web::WebServer;
