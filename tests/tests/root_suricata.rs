@@ -11,9 +11,10 @@ use anyhow::{Context, Result};
 use podwire_datapath::compile::Rule;
 use podwire_datapath::core::abi::Direction;
 use podwire_datapath::core::wire::encap::Tunnel;
-use podwire_datapath::{Desired, Endpoint, Hook, Mirror, Target};
+use podwire_datapath::{Desired, Endpoint, Engine, Hook, Mirror, SessionOptions, Target};
 use podwire_harness::{
-    COLLECTOR_V4, Capture, NetNs, Pod, Scratch, Suricata, SuricataReport, Topology, WebServer, run_ok,
+    COLLECTOR_V4, COLLECTOR_V6, Capture, NetNs, Scratch, Suricata, SuricataReport, Topology, WebServer,
+    run_ok,
 };
 use podwire_tests::node::{Node, all_lost};
 use serde_json::Value;
@@ -67,7 +68,9 @@ fn bulk(client: &NetNs, server: &NetNs, address: &str) -> Result<()> {
     Ok(())
 }
 
-fn mirror_everything(pod: &Pod, target: Target) -> Desired {
+/// All that pod 0 sends and receives.
+fn mirror_everything(scene: &Topology, target: &Target, engine: Engine) -> Desired {
+    let pod = &scene.pods[0];
     let name = format!("default/{}", pod.name);
     Desired {
         endpoints: vec![Endpoint { name: name.clone(), interface: pod.interface.clone() }],
@@ -76,8 +79,11 @@ fn mirror_everything(pod: &Pod, target: Target) -> Desired {
             endpoints: vec![name],
             directions: Direction::ALL.to_vec(),
             rules: vec![Rule::default()],
-            target,
+            stateful: false,
+            target: target.clone(),
+            options: SessionOptions { engine, ..SessionOptions::default() },
         }],
+        ..Desired::default()
     }
 }
 
@@ -85,7 +91,7 @@ fn mirror_everything(pod: &Pod, target: Target) -> Desired {
 fn watch(scene: &Topology, netns: &NetNs, port: &str, suricata: Suricata) -> Result<(SuricataReport, usize)> {
     let [client, server] = &scene.pods[..] else { unreachable!("two pods") };
     let folder = Scratch::new()?;
-    let capture = Capture::start(netns, port, folder.path(), "tcp port 80", 0)?;
+    let capture = Capture::start(netns, port, folder.path(), "", 0)?;
     for address in [&server.v4, &server.v6] {
         let web = WebServer::start(&server.netns, address)?;
         for _ in 0..10 {
@@ -99,7 +105,7 @@ fn watch(scene: &Topology, netns: &NetNs, port: &str, suricata: Suricata) -> Res
     Ok((suricata.stop()?, unfinished))
 }
 
-/// Packets that no wire would carry: too long for a frame, or with a checksum that is not theirs. Suricata passes
+/// Packets that no wire would carry: longer than a segment, or with a checksum that is not theirs. Suricata passes
 /// over a checksum that the kernel calls unfinished, so another has to look.
 fn unfinished(capture: &Path) -> Result<usize> {
     let file = capture.to_string_lossy();
@@ -108,8 +114,9 @@ fn unfinished(capture: &Path) -> Result<usize> {
         let words = ["tshark", "-n", "-r", &file, "-o", &checks[0], "-o", &checks[1], "-Y", filter];
         Ok(run_ok(&words)?.lines().count())
     };
-    assert!(count("tcp.checksum.status == 1")? > 0, "tshark has not looked");
-    count("frame.len > 1514 || tcp.checksum.status != 1 || ip.checksum.status == 0")
+    assert!(count("tcp.checksum.status < 2")? > 0, "tshark has not looked");
+    // Errors of ICMP quote the beginning of a packet.
+    count("!icmp && !icmpv6 && (tcp.len > 1460 || tcp.checksum.status != 1 || ip.checksum.status == 0)")
 }
 
 /// Suricata saw whole sessions, and nothing that would not be on a wire.
@@ -141,7 +148,7 @@ fn root_suricata_watches_a_device() -> Result<()> {
     let out = scene.local_device("tap0", 1500)?;
     let node = Node::open(&scene.node, &scratch, Hook::Auto)?;
     let target = Target::Device { name: "tap0".into() };
-    node.apply(&mirror_everything(&scene.pods[0], target.clone()))?;
+    node.apply(&mirror_everything(&scene, &target, Engine::Auto))?;
     let ids = || Suricata::ids(&scene.node, &[&out], RULES);
     let (report, unfinished) = watch(&scene, &scene.node, &out, ids()?)?;
     assert!(unfinished > 100, "{unfinished}");
@@ -154,25 +161,85 @@ fn root_suricata_watches_a_device() -> Result<()> {
     Ok(())
 }
 
-/// The collector's kernel takes the VXLAN header off. The veth pair that stands for the wire gets what a wire has:
-/// frames of the underlay's size with their checksums finished, because no network card passes on 64 KiB at once.
+/// A port that podwire makes is a wire as it is.
 #[test]
-fn root_suricata_watches_behind_vxlan() -> Result<()> {
+fn root_suricata_watches_an_internal_port() -> Result<()> {
+    if skipped() {
+        return Ok(());
+    }
+    let (scene, scratch) = (Topology::new()?, Scratch::new()?);
+    let node = Node::open(&scene.node, &scratch, Hook::Auto)?;
+    let target = Target::Internal { name: "ids0".into() };
+    node.apply(&mirror_everything(&scene, &target, Engine::Auto))?;
+    let suricata = Suricata::ids(&scene.node, &["ids0"], RULES)?;
+    saw_it_all(&watch(&scene, &scene.node, "ids0", suricata)?)?;
+    assert_eq!(all_lost(&node.session(&target)?), 0);
+    Ok(())
+}
+
+/// Where the collector's Suricata listens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listens {
+    /// On the kernel's device, which takes the VXLAN header off.
+    BehindVxlan,
+    /// On the underlay; it takes the header off itself.
+    OnTheWire,
+}
+
+/// What comes through a tunnel to the collector. `wire`: the veth pair that stands for the underlay gets what a wire
+/// has, frames of its size with their checksums finished, as no network card passes on 64 KiB at once. Without it,
+/// podwire has to finish all that itself.
+fn tunnel(remote: &str, tunnel: Tunnel, engine: Engine, wire: bool, listens: Listens) -> Result<()> {
     if skipped() {
         return Ok(());
     }
     let (scene, scratch) = (Topology::new()?, Scratch::new()?);
     let device = scene.vxlan(1, 4789)?;
-    for name in ["tx", "tso", "gso", "tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation"] {
-        scene.node.offload("uplink0", name, false)?;
+    if wire {
+        for name in ["tx", "tso", "gso", "tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation"] {
+            scene.node.offload("uplink0", name, false)?;
+        }
     }
     scene.warm_up()?;
     let node = Node::open(&scene.node, &scratch, Hook::Auto)?;
-    let target =
-        Target::Tunnel { remote: COLLECTOR_V4.parse()?, tunnel: Tunnel::Vxlan { vni: 1, port: 4789 } };
-    node.apply(&mirror_everything(&scene.pods[0], target.clone()))?;
-    let suricata = Suricata::ids_without_offloads(&scene.collector, &[&device], RULES)?;
-    saw_it_all(&watch(&scene, &scene.collector, &device, suricata)?)?;
-    assert_eq!(all_lost(&node.session(&target)?), 0);
+    let target = Target::Tunnel { remote: remote.parse()?, tunnel };
+    node.apply(&mirror_everything(&scene, &target, engine))?;
+    let port = if listens == Listens::BehindVxlan { device.as_str() } else { "eth0" };
+    let suricata = Suricata::ids_without_offloads(&scene.collector, &[port], RULES)?;
+    let seen = watch(&scene, &scene.collector, port, suricata)?;
+    saw_it_all(&seen)?;
+    let counters = node.session(&target)?;
+    assert_eq!((all_lost(&counters), counters.truncated_packets), (0, 0), "{counters:?}");
+    if matches!(tunnel, Tunnel::ErspanII { .. }) {
+        assert_eq!(seen.0.counter("decoder.erspan")?, counters.sent_packets, "{counters:?}");
+    }
     Ok(())
+}
+
+const VXLAN: Tunnel = Tunnel::Vxlan { vni: 1, port: 4789 };
+const ERSPAN: Tunnel = Tunnel::ErspanII { session: 7, index: 3 };
+
+#[test]
+fn root_suricata_watches_behind_vxlan_over_a_wire() -> Result<()> {
+    tunnel(COLLECTOR_V4, VXLAN, Engine::Auto, true, Listens::BehindVxlan)
+}
+
+#[test]
+fn root_suricata_watches_behind_vxlan_by_segments() -> Result<()> {
+    tunnel(COLLECTOR_V4, VXLAN, Engine::Segment, false, Listens::BehindVxlan)
+}
+
+#[test]
+fn root_suricata_decodes_vxlan() -> Result<()> {
+    tunnel(COLLECTOR_V4, VXLAN, Engine::Segment, false, Listens::OnTheWire)
+}
+
+#[test]
+fn root_suricata_decodes_erspan() -> Result<()> {
+    tunnel(COLLECTOR_V4, ERSPAN, Engine::Auto, false, Listens::OnTheWire)
+}
+
+#[test]
+fn root_suricata_decodes_erspan_over_ipv6() -> Result<()> {
+    tunnel(COLLECTOR_V6, ERSPAN, Engine::Auto, false, Listens::OnTheWire)
 }

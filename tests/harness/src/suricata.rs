@@ -286,7 +286,7 @@ fn entry(interface: &str, cluster: u32, extra: &str) -> String {
     let defrag = if extra.is_empty() { "yes" } else { "no" };
     format!(
         "  - {{interface: {interface}, threads: 1, cluster-id: {cluster}, cluster-type: cluster_flow, \
-         use-mmap: yes, tpacket-v3: no, ring-size: 8192, checksum-checks: yes, defrag: {defrag}{extra}}}\n"
+         use-mmap: yes, tpacket-v3: no, ring-size: 65536, checksum-checks: yes, defrag: {defrag}{extra}}}\n"
     )
 }
 
