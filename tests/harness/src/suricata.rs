@@ -181,18 +181,36 @@ impl Suricata {
         }
     }
 
-    /// Stops it, so that it closes all flows and writes its last counters.
+    /// Stops it when it has read all that waits for it, so that it closes all flows and writes its last counters.
     ///
     /// # Errors
     /// When it leaves no counters.
     pub fn stop(mut self) -> Result<SuricataReport> {
-        // What is still in its rings is read once a poll ends.
-        std::thread::sleep(Duration::from_millis(300));
+        self.catch_up()?;
         self.process.interrupt();
         let events = read_events(self.folder.path())?;
         let last = events.iter().rfind(|event| event["event_type"] == "stats");
         let stats = last.with_context(|| format!("no counters:\n{}", self.console()))?["stats"].clone();
         Ok(SuricataReport { events, stats })
+    }
+
+    /// Waits until its counters stand still: at the end it throws away what is in its rings, and on a busy machine it
+    /// may be seconds behind.
+    fn catch_up(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let packets = || -> Result<Vec<u64>> {
+            let events = read_events(self.folder.path())?;
+            Ok(events.iter().filter_map(|event| event["stats"]["decoder"]["pkts"].as_u64()).collect())
+        };
+        let before = packets()?.len();
+        while Instant::now() < deadline {
+            // The first new one may be about the time before.
+            if matches!(packets()?.get(before..), Some([.., earlier, later]) if earlier == later) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
     }
 
     /// SIGKILL: it has no time to tell anybody.
