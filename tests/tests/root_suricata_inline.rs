@@ -261,3 +261,24 @@ fn root_suricata_killed_and_the_policy_is_open() -> Result<()> {
 fn root_suricata_killed_and_the_policy_is_closed() -> Result<()> {
     kill("  failurePolicy: Closed\n  healthCheck: {timeout: \"2s\"}\n", false)
 }
+
+/// A rule drops all that the pod sends for longer than `healthCheck` waits: that is a tool at work, not a dead one,
+/// and it is not passed by.
+#[test]
+fn root_suricata_that_blocks_everything_is_not_dead() -> Result<()> {
+    if skipped() {
+        return Ok(());
+    }
+    let (scene, scratch) = (Topology::new()?, Scratch::new()?);
+    let policy = redirect(0, "  failurePolicy: Open\n  healthCheck: {timeout: \"1s\"}\n");
+    let agent = start(&scene, &scratch, &policy)?;
+    let [client, server] = &scene.pods[..] else { unreachable!("two pods") };
+    let web = WebServer::start(&server.netns, &server.v4)?;
+    let _suricata = ips(&scene)?;
+    assert_eq!(web.get(&client.netns, "/allowed")?, Some(200));
+    let url = format!("http://{}/forbidden", server.v4);
+    let output = client.netns.run(&["curl", "-sS", "--noproxy", "*", "-m", "8", "-o", "/dev/null", &url])?;
+    assert_eq!(output.status.code(), Some(28), "curl waits in vain; {}", status(&agent)?);
+    assert_eq!(redirects(&agent, "bypassed")?, 0, "{}", status(&agent)?);
+    Ok(())
+}
