@@ -7,8 +7,8 @@ use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use podwire_core::abi::{
     ChunkRow, ConfigRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, LiveRow, NodeRow, PolicyCounters,
-    PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TunnelKey,
-    limits,
+    PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TripKey,
+    TripRow, TunnelKey, limits,
 };
 
 use crate::error::{Context, Error, ErrorKind};
@@ -30,7 +30,8 @@ macro_rules! plain {
 }
 
 plain!(ChunkRow, ConfigRow, EndpointCounters, EndpointRow, NodeRow, PrefixRow, RulesetRow, SessionCounters);
-plain!(SessionRow, SpanRow, PolicyRow, PolicyCounters, LiveRow, FlowKey, FlowRow, TunnelKey, RelayRow, u64);
+plain!(SessionRow, SpanRow, PolicyRow, PolicyCounters, LiveRow, FlowKey, FlowRow, TripKey, TripRow);
+plain!(TunnelKey, RelayRow, u64);
 
 // SAFETY: `Plain` is implemented for such types only, here above.
 unsafe impl<T: Plain> aya::Pod for Row<T> {}
@@ -127,6 +128,7 @@ pub(crate) struct Maps {
     pub(crate) paces: Table<u64>,
     pub(crate) clock: Table<u64>,
     pub(crate) flows: HashMap<MapData, Row<FlowKey>, Row<FlowRow>>,
+    pub(crate) trips: HashMap<MapData, Row<TripKey>, Row<TripRow>>,
     pub(crate) return_ports: HashMap<MapData, u32, u32>,
     pub(crate) return_tunnels: HashMap<MapData, Row<TunnelKey>, u32>,
     /// For the user-space encapsulator, which takes it.
@@ -197,6 +199,7 @@ impl Maps {
             paces: Table::take(bpf, "PACES")?,
             clock: Table::take(bpf, "CLOCK")?,
             flows: take_hash(bpf, "FLOWS")?,
+            trips: take_hash(bpf, "TRIPS")?,
             return_ports: take_hash(bpf, "RETURN_PORTS")?,
             return_tunnels: take_hash(bpf, "RETURN_TUNNELS")?,
             ring: Some(RingBuf::try_from(take_map(bpf, "RELAY")?).context(|| "map RELAY".into())?),

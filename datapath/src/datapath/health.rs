@@ -1,29 +1,48 @@
 //! Health checks. In: what went to a tool and what came back. Out: a tool that takes packets and gives none back
-//! for longer than its policy allows counts as dead; now and then it is tried with a copy, until one comes back.
+//! for longer than its policy allows counts as dead.
+//!
+//! A tool that blocks everything gives nothing back either, and is not dead. So podwire sends frames of its own
+//! through the tool beside the pods' packets: Ethernet frames of EtherType 0x88B5 (IEEE 802, local experimental),
+//! which bridges and inline inspectors pass on. What counts as life is either. A tool that passes on IP alone is
+//! judged by the pods' packets; while it counts as dead it is tried with copies of them.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use podwire_core::abi::{Liveness, PolicyCounters};
+use podwire_core::abi::{Liveness, PolicyCounters, TripRow, limits};
+use podwire_core::stage::link_trip_key;
 
 use super::Datapath;
-use crate::error::Error;
-use crate::plan::SessionKey;
+use crate::desired::Redirect;
+use crate::error::{Context, Error};
+use crate::maps::Row;
+use crate::plan::{SessionKey, return_number};
 use crate::status::sum_policy;
+use crate::sys;
+
+/// EtherType, source and destination (locally administered) of probes.
+const ETHER_TYPE: u16 = 0x88b5;
+const SOURCE: [u8; 6] = [0x02, b'p', b'w', 0, 0, 1];
+const DESTINATION: [u8; 6] = [0x02, b'p', b'w', 0, 0, 2];
+/// Shortest Ethernet frame without its checksum, in bytes.
+const FRAME: usize = 60;
+/// Probes within a timeout.
+const PROBES: u32 = 4;
 
 /// What is known of a policy's tool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Health {
     redirected: u64,
     returned: u64,
-    /// Since when packets are away and none came back.
+    /// Since when packets are away and nothing came back.
     waiting: Option<Instant>,
+    probed: Option<Instant>,
     silent: bool,
 }
 
 impl Health {
     /// Takes the counters' news at a time; says whether the tool is silent.
-    fn observe(&mut self, counters: &PolicyCounters, now: Instant, timeout: std::time::Duration) -> bool {
+    fn observe(&mut self, counters: &PolicyCounters, now: Instant, timeout: Duration) -> bool {
         let returned = counters.returned_packets + counters.probes_returned;
         let came_back = returned != self.returned;
         let went = counters.redirected_packets != self.redirected;
@@ -36,6 +55,16 @@ impl Health {
             self.silent = true;
         }
         self.silent
+    }
+
+    /// Whether a probe is due: only while it would tell something.
+    fn wants_probe(&mut self, now: Instant, timeout: Duration) -> bool {
+        let rested = self.probed.is_none_or(|last| now.duration_since(last) >= timeout / PROBES);
+        let due = rested && (self.waiting.is_some() || self.silent);
+        if due {
+            self.probed = Some(now);
+        }
+        due
     }
 }
 
@@ -53,16 +82,16 @@ impl Datapath {
     pub fn check_health(&mut self) -> Result<Vec<(String, bool)>, Error> {
         let now = Instant::now();
         let mut news = Vec::new();
-        let redirects: Vec<_> = self
+        let redirects: Vec<Redirect> = self
             .desired
             .redirects
             .iter()
-            .filter_map(|redirect| {
-                Some((redirect.name.clone(), SessionKey::of_redirect(redirect), redirect.health_check?))
-            })
+            .filter(|redirect| redirect.health_check.is_some())
+            .cloned()
             .collect();
         let mut kept = HashMap::new();
-        for (name, key, timeout) in redirects {
+        for redirect in redirects {
+            let (name, timeout) = (redirect.name.clone(), redirect.health_check.unwrap_or_default());
             let Some(number) = self.policies.find(&name) else {
                 continue;
             };
@@ -75,19 +104,52 @@ impl Datapath {
             });
             let before = health.silent;
             let silent = health.observe(&counters, now, timeout);
+            if health.wants_probe(now, timeout) {
+                self.probe(&redirect, number)?;
+            }
             kept.insert(name.clone(), health);
             if silent != before {
                 self.health.insert(name.clone(), health);
-                if let Some(session) = self.sessions.find(&key)
-                    && self.live.get(&session) != Some(&Liveness::Dead)
-                {
-                    self.set_liveness(session, if silent { Liveness::Silent } else { Liveness::Live })?;
-                }
+                self.tell_health(&redirect, silent)?;
                 news.push((name, !silent));
             }
         }
         self.health = kept;
         Ok(news)
+    }
+
+    fn tell_health(&mut self, redirect: &Redirect, silent: bool) -> Result<(), Error> {
+        let state = if silent { Liveness::Silent } else { Liveness::Live };
+        match self.sessions.find(&SessionKey::of_redirect(redirect)) {
+            Some(session) if self.live.get(&session) != Some(&Liveness::Dead) => {
+                self.set_liveness(session, state)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends a frame of podwire's own through the tool. Behind a tunnel only pods' packets are looked for.
+    fn probe(&mut self, redirect: &Redirect, policy: u32) -> Result<(), Error> {
+        let Some(session) = self.sessions.find(&SessionKey::of_redirect(redirect)) else {
+            return Ok(());
+        };
+        let row = self.maps.sessions.get(self.generation.bank() * limits::SESSIONS + session)?;
+        if row.ifindex == 0 {
+            return Ok(());
+        }
+        let key = link_trip_key(SOURCE, DESTINATION, ETHER_TYPE, return_number(&redirect.return_port));
+        let trip = TripRow { ifindex: TripRow::PROBE, policy, session, ..TripRow::default() };
+        // Each time: the least used flows make room for others.
+        self.maps.trips.insert(Row(key), Row(trip), 0).context(|| "announcing a probe".into())?;
+        let mut frame = [0; FRAME];
+        frame[..6].copy_from_slice(&DESTINATION);
+        frame[6..12].copy_from_slice(&SOURCE);
+        frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
+        frame[14..27].copy_from_slice(b"podwire probe");
+        if let Err(error) = sys::send_frame(row.ifindex, &frame) {
+            tracing::debug!(policy = %redirect.name, %error, "the probe did not leave");
+        }
+        Ok(())
     }
 
     /// Whether a session's tool counts as silent.

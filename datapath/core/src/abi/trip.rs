@@ -22,7 +22,7 @@ pub struct TripKey {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TripRow {
-    /// The endpoint's interface.
+    /// The endpoint's interface, or [`TripRow::PROBE`].
     pub ifindex: u32,
     /// [`super::Direction`] as a number.
     pub direction: u32,
@@ -34,6 +34,11 @@ pub struct TripRow {
     pub policy: u32,
     /// The tool's session.
     pub session: u32,
+}
+
+impl TripRow {
+    /// The frame is no pod's: it was sent to see whether the tool lives.
+    pub const PROBE: u32 = 0;
 }
 
 /// Key of map `FLOWS`: a connection of an endpoint, as seen by its pod.

@@ -30,7 +30,7 @@ pub use packet::{Counters, Packet, State, Tables};
 pub use parse::{Facts, Transport, parse};
 pub use redirect::{Attempt, Redirect, settle};
 pub use tag::Tag;
-pub use trip::{Returned, returned, trip_key};
+pub use trip::{Returned, link_trip_key, returned, trip_key};
 pub use verdict::{Copies, Decision, Verdict};
 
 use crate::abi::{Direction, EndpointRow, Generation, Reason};

@@ -6,10 +6,28 @@
 use super::packet::{Counters, Packet, State, Tables};
 use super::parse::{Facts, Transport};
 use super::tag::Tag;
-use crate::abi::{Direction, Liveness, Mode, Reason, TripKey};
+use crate::abi::{Direction, Liveness, Mode, Reason, TripKey, TripRow};
 
 /// Protocol number of what is not IP.
 const NOT_IP: u32 = 256;
+
+/// The key of a frame that is not IP.
+#[inline(always)]
+pub const fn link_trip_key(source: [u8; 6], destination: [u8; 6], ether_type: u16, returns: u32) -> TripKey {
+    TripKey {
+        source: [left_aligned(source), 0],
+        destination: [left_aligned(destination), 0],
+        ports: ether_type as u32,
+        protocol: NOT_IP,
+        returns,
+        pad: 0,
+    }
+}
+
+#[inline(always)]
+const fn left_aligned(m: [u8; 6]) -> u64 {
+    u64::from_be_bytes([m[0], m[1], m[2], m[3], m[4], m[5], 0, 0])
+}
 
 /// What becomes of a packet on a return port.
 #[must_use]
@@ -37,26 +55,8 @@ pub enum Returned {
 pub fn trip_key<P: Packet>(packet: &P, facts: &Facts, returns: u32) -> TripKey {
     if matches!(facts.mode, Mode::Other) {
         let macs = packet.read::<12>(0).unwrap_or([0; 12]);
-        let mac = |m: usize| {
-            u64::from_be_bytes([
-                macs[m],
-                macs[m + 1],
-                macs[m + 2],
-                macs[m + 3],
-                macs[m + 4],
-                macs[m + 5],
-                0,
-                0,
-            ])
-        };
-        return TripKey {
-            source: [mac(6), 0],
-            destination: [mac(0), 0],
-            ports: facts.ether_type as u32,
-            protocol: NOT_IP,
-            returns,
-            pad: 0,
-        };
+        let mac = |m: usize| [macs[m], macs[m + 1], macs[m + 2], macs[m + 3], macs[m + 4], macs[m + 5]];
+        return link_trip_key(mac(6), mac(0), facts.ether_type, returns);
     }
     let ports = if matches!(facts.transport, Transport::Ports) {
         (facts.source_port as u32) << 16 | facts.destination_port as u32
@@ -80,6 +80,10 @@ pub fn returned<P: Packet, T: Tables + State + Counters>(returns: u32, packet: &
     let Some(trip) = tables.trip(&trip_key(packet, &facts, returns)) else {
         return dropped(Reason::ReturnUnknown, tables);
     };
+    if trip.ifindex == TripRow::PROBE {
+        tables.count_policy(trip.policy, |row| row.probes_returned = row.probes_returned.wrapping_add(1));
+        return dropped(Reason::ProbeReturned, tables);
+    }
     if tables.endpoint_slot(trip.ifindex).is_none() {
         return dropped(Reason::EndpointMissing, tables);
     }
