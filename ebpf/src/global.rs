@@ -13,11 +13,7 @@ use crate::{handover, maps, relay, skb::Skb, tables::Maps, uplink, verdict::DROP
 #[inline(never)]
 #[unsafe(no_mangle)]
 pub extern "C" fn parse_frame(skb: *mut __sk_buff) -> u32 {
-    let Some(row) = maps::FACTS.get_ptr_mut(0) else {
-        return 0;
-    };
-    // SAFETY: a per-CPU row that its reader copies at once.
-    unsafe { *row = stage::parse(&Skb::from_raw(skb)) };
+    Maps.keep_facts(&stage::parse(&Skb::from_raw(skb)));
     1
 }
 

@@ -4,16 +4,15 @@
 use aya_ebpf::programs::TcContext;
 use podwire_core::stage::{Returned, returned};
 
-use crate::{maps, skb::Skb, tables::Maps, verdict};
+use crate::{skb::Skb, tables::Maps, verdict};
 
 #[inline(always)]
 pub fn hook(ctx: &TcContext) -> i32 {
     let frame = Skb::new(ctx);
     frame.pull_headers();
-    // SAFETY: a number that is replaced whole.
-    match unsafe { maps::RETURN_PORTS.get(frame.ifindex()) } {
+    match Maps.return_port(frame.ifindex()) {
         // What nobody sent away is the device's own traffic.
-        Some(returns) => back(frame, *returns, verdict::NEXT),
+        Some(returns) => back(frame, returns, verdict::NEXT),
         None => verdict::NEXT,
     }
 }

@@ -9,6 +9,7 @@ use aya_ebpf::{
 use podwire_core::{
     abi::limits,
     stage::{Facts, Packet, Tag},
+    wire::ethernet,
 };
 
 use crate::maps;
@@ -242,6 +243,13 @@ impl Skb {
     pub unsafe fn store<const N: usize>(self, bytes: &[u8; N], len: u32) -> bool {
         // SAFETY: the caller's promise.
         unsafe { helper::bpf_skb_store_bytes(self.0.cast(), 0, bytes.as_ptr().cast(), len, 0) == 0 }
+    }
+
+    /// Writes the Ethernet header.
+    #[inline(always)]
+    pub fn store_link(self, link: &[u8; ethernet::HEADER_LEN]) -> bool {
+        // SAFETY: the length is the array's.
+        unsafe { self.store(link, ethernet::HEADER_LEN as u32) }
     }
 
     /// Whether the frame fits a device as it is. Super-packets fit: they are cut later.

@@ -5,7 +5,7 @@ use podwire_core::{
     abi::{
         ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow, Generation,
         PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow,
-        TripKey, TripRow, limits,
+        TripKey, TripRow, TunnelKey, limits,
     },
     stage::{Counters, Facts, Key, State, Tables},
 };
@@ -16,6 +16,29 @@ use crate::{atomic, global, maps};
 pub struct Maps;
 
 impl Maps {
+    /// Leaves what the packet is in row 0 of `FACTS`, for its reader to copy at once.
+    #[inline(always)]
+    pub fn keep_facts(&self, facts: &Facts) {
+        if let Some(row) = maps::FACTS.get_ptr_mut(0) {
+            // SAFETY: a per-CPU row.
+            unsafe { *row = *facts };
+        }
+    }
+
+    /// Number of the return port behind an interface.
+    #[inline(always)]
+    pub fn return_port(&self, ifindex: u32) -> Option<u32> {
+        // SAFETY: a number that is replaced whole.
+        unsafe { maps::RETURN_PORTS.get(ifindex) }.copied()
+    }
+
+    /// Number of the return port behind a tunnel.
+    #[inline(always)]
+    pub fn return_tunnel(&self, key: &TunnelKey) -> Option<u32> {
+        // SAFETY: a number that is replaced whole.
+        unsafe { maps::RETURN_TUNNELS.get(key) }.copied()
+    }
+
     /// The node's clock in nanoseconds since 1970.
     #[inline(always)]
     pub fn wall_clock(&self) -> u64 {
@@ -133,11 +156,7 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn classify(&self, ruleset: u32, direction: Direction, facts: &Facts) -> u64 {
-        let Some(row) = maps::FACTS.get_ptr_mut(0) else {
-            return 0;
-        };
-        // SAFETY: a per-CPU row that lives until the function below has read it.
-        unsafe { *row = *facts };
+        self.keep_facts(facts);
         global::classify_facts(ruleset, direction.index())
     }
 

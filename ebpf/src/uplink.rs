@@ -8,7 +8,7 @@ use podwire_core::{
     wire::ethernet,
 };
 
-use crate::{global, maps, returned, segment, skb::Skb, tables::Maps, verdict};
+use crate::{global, returned, segment, skb::Skb, tables::Maps, verdict};
 
 /// `BPF_F_ADJ_ROOM_DECAP_L3_IPV4` and `…_IPV6`, from Linux 6.3 on.
 const INNER_IPV4: u64 = 1 << 7;
@@ -46,17 +46,15 @@ pub fn arrive(frame: Skb) -> Option<i32> {
 /// The return port behind a tunnel, and where the inner frame begins.
 #[inline(always)]
 fn tunnel(arrival: &Arrival) -> Option<(u32, u32)> {
-    if arrival.inner_offset != 0 {
-        // SAFETY: a number that is replaced whole.
-        if let Some(returns) = unsafe { maps::RETURN_TUNNELS.get(arrival.key) } {
-            return Some((*returns, arrival.inner_offset));
-        }
+    if arrival.inner_offset != 0
+        && let Some(returns) = Maps.return_tunnel(&arrival.key)
+    {
+        return Some((returns, arrival.inner_offset));
     }
-    if arrival.geneve_offset != 0 {
-        // SAFETY: as above.
-        if let Some(returns) = unsafe { maps::RETURN_TUNNELS.get(arrival.as_geneve()) } {
-            return Some((*returns, arrival.geneve_offset));
-        }
+    if arrival.geneve_offset != 0
+        && let Some(returns) = Maps.return_tunnel(&arrival.as_geneve())
+    {
+        return Some((returns, arrival.geneve_offset));
     }
     None
 }
@@ -79,6 +77,5 @@ fn unwrap(frame: Skb, inner_offset: u32) -> bool {
     if !(frame.remove_room(inner_offset, flags) || flags != 0 && frame.remove_room(inner_offset, 0)) {
         return false;
     }
-    // SAFETY: the length is the array's.
-    unsafe { frame.store(&link, ethernet::HEADER_LEN as u32) }
+    frame.store_link(&link)
 }

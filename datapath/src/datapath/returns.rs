@@ -129,7 +129,7 @@ impl Datapath {
         for redirect in &self.desired.redirects {
             match &redirect.return_port {
                 Target::Internal { name } => {
-                    ports.extend(links.get(&internal::near_end(name)).map(|link| link.index))
+                    ports.extend(links.get(&internal::near_end(name)).map(|link| link.index));
                 }
                 Target::Device { name } => ports.extend(links.get(name).map(|link| link.index)),
                 port @ Target::Tunnel { .. } => tunnels.extend(tunnel_key(port)),

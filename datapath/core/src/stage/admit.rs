@@ -84,11 +84,11 @@ fn within_limits<T: Tables + State + Counters>(
 #[inline(always)]
 fn is_sample<T: Counters>(copies: &Copies, row: &SessionRow, session: u32, tables: &T) -> bool {
     if row.has(SessionRow::FLAG_BY_FLOW) && copies.flow_hash != 0 {
-        return copies.flow_hash % row.sampling == 0;
+        return copies.flow_hash.is_multiple_of(row.sampling);
     }
     let mut number = 0;
     tables.count_session(session, |counters| number = counters.matched_packets);
-    number % row.sampling as u64 == 0
+    number.is_multiple_of(row.sampling as u64)
 }
 
 impl PolicyCounters {
