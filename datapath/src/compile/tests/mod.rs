@@ -23,12 +23,12 @@ fn tables(image: &Image, generation: Generation) -> MemoryTables {
     tables
 }
 
-/// Sessions that the compiled tables find for a packet of an endpoint.
 /// The rule set of an endpoint and direction, in the generation in force.
 fn ruleset_of(tables: &MemoryTables, slot: u32, direction: Direction) -> Option<u32> {
     tables.endpoint(tables.generation(), slot)?.rulesets[direction as usize].checked_sub(1)
 }
 
+/// Sessions that the compiled tables find for a packet of an endpoint.
 fn sessions(tables: &MemoryTables, slot: u32, direction: Direction, facts: &Facts) -> BTreeSet<u16> {
     let Some(index) = ruleset_of(tables, slot, direction) else {
         return BTreeSet::new();
