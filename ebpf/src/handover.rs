@@ -11,7 +11,7 @@ use aya_ebpf::bindings::{
     BPF_F_ADJ_ROOM_FIXED_GSO,
 };
 use podwire_core::{
-    abi::{CopyRow, Generation, Reason, SessionKind, SessionRow},
+    abi::{CopyRow, Generation, Reason, SegmentMark, SessionKind, SessionRow},
     stage::{
         Counters, Packet, State, Tables,
         copy::{MAX_LINK_LEN, Outcome, Shape, Stamp, is_numbered, is_tcp, is_timed},
@@ -25,7 +25,7 @@ use podwire_core::{
 use crate::{
     global,
     maps::{self, HEADERS, HEADERS_LEN},
-    relay,
+    relay, segment,
     skb::{Path, Route, Skb},
     tables::Maps,
     verdict::DROP,
@@ -133,6 +133,8 @@ enum Trouble {
     Lost(Reason),
     /// It does not fit, and the session wants fragments.
     Fragment,
+    /// As a super-packet it cannot be dressed; its pieces can.
+    CutUp,
 }
 
 impl From<Reason> for Trouble {
@@ -150,6 +152,10 @@ fn tunnel(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &Job) -> (Outcome, 
         Ok((way, truncated)) => (Outcome::Queued { truncated }, Skb::redirect_neigh(way.ifindex)),
         Err(Trouble::Lost(reason)) => (Outcome::Lost(reason), DROP),
         Err(Trouble::Fragment) => (fragment(frame, copy, row, job), DROP),
+        Err(Trouble::CutUp) => {
+            let mark = SegmentMark::copy(job.session, copy.direction, job.truncated != 0);
+            (segment::cut_up(frame, mark), DROP)
+        }
     }
 }
 
@@ -221,7 +227,11 @@ fn dress(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &Job) -> Result<(Way
             return Err(Reason::EncapsulationRefused.into());
         }
     }
-    let waits = make_room(frame, copy, template, &shape)?;
+    let waits = match make_room(frame, copy, template, &shape) {
+        // A pod's own tunnel is refused by the kernel, which would have to keep two of them in mind.
+        Err(_) if shape.gso_size != 0 && shape.tags == 0 && copy.redirect == 0 => return Err(Trouble::CutUp),
+        made => made?,
+    };
     // The compiler knows the bound from the shape and would leave the checks out; the verifier does not.
     let len = core::hint::black_box(shape.growth(template) + ethernet::HEADER_LEN as u32) & STORE_MASK;
     if len == 0 {
@@ -264,6 +274,9 @@ fn fit(frame: Skb, copy: &CopyRow, row: &SessionRow, whole: &Shape) -> Result<(W
         Path::NoRoute => return Err(Reason::NoRoute.into()),
         Path::Resolved { mtu, .. } | Path::Unresolved { mtu, .. } | Path::TooBig { mtu } => mtu,
     };
+    if whole.gso_size != 0 && copy.redirect == 0 {
+        return Err(Trouble::CutUp);
+    }
     if row.has(SessionRow::FLAG_FRAGMENT) {
         return Err(Trouble::Fragment);
     }

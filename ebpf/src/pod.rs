@@ -199,13 +199,18 @@ fn give(packet: Skb, decision: &Decision) -> Result<(), Reason> {
         return Err(Reason::SessionMissing);
     };
     if row.kind == SessionKind::Device as u32 {
-        if !fits(packet, row, copies.network_offset) {
-            return Err(Reason::TooBig);
-        }
-        return match packet.clone_redirect(row.ifindex) {
-            Ok(()) => Ok(()),
-            Err(error) if error < 0 => Err(Reason::DeviceMissing),
-            Err(_) => Err(Reason::DeviceDown),
+        let outcome = if fits(packet, row, copies.network_offset) {
+            handover::give(packet, row.ifindex, false)
+        } else {
+            Outcome::Lost(Reason::TooBig)
+        };
+        Maps.count_session(session, |counters| {
+            counters.matched(packet.frame_len());
+            counters.record(&outcome);
+        });
+        return match outcome {
+            Outcome::Lost(reason) => Err(reason),
+            _ => Ok(()),
         };
     }
     let copy = CopyRow { redirect: 1, ..copies.row(decision.redirect.slot) };

@@ -179,7 +179,18 @@ fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
             &["/time", "/type", "/reason", "/object", "/message"],
         ),
         Kind::Endpoints => (
-            &["NAMESPACE", "NAME", "INTERFACE", "IPS", "STATE", "RECEIVED", "PASSED", "DROPPED", "MIRRORED"],
+            &[
+                "NAMESPACE",
+                "NAME",
+                "INTERFACE",
+                "IPS",
+                "STATE",
+                "RECEIVED",
+                "PASSED",
+                "REDIRECTED",
+                "DROPPED",
+                "MIRRORED",
+            ],
             &[
                 "/metadata/namespace",
                 "/metadata/name",
@@ -188,6 +199,7 @@ fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "/status/state",
                 "/status/packets/received",
                 "/status/packets/passed",
+                "/status/packets/redirected",
                 "/status/packets/dropped",
                 "/status/packets/mirrored",
             ],

@@ -185,6 +185,7 @@ impl Known<'_> {
             "packets": {
                 "received": ingress.received_packets + egress.received_packets,
                 "passed": ingress.passed_packets + egress.passed_packets,
+                "redirected": ingress.redirected_packets + egress.redirected_packets,
                 "dropped": ingress.dropped_packets + egress.dropped_packets,
                 "mirrored": ingress.mirrored_packets + egress.mirrored_packets,
             },
