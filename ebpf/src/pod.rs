@@ -64,9 +64,17 @@ fn mirror(packet: Skb, copies: &Copies, len: u32) {
     if copies.slots == 0 {
         return;
     }
-    let wanted =
-        global::admit_slots(copies.slots, copies.generation.0, copies.ruleset, copies.flow_hash, len);
-    let snaps = wanted & Maps.ruleset(copies.ruleset).map_or(0, |rules| rules.snaps);
+    let Some(rules) = Maps.ruleset(copies.ruleset) else {
+        return;
+    };
+    let wanted = if is_single(copies.slots) && copies.slots & rules.limited == 0 {
+        // The usual case without the cost of a call.
+        Maps.count_policy(rules.policies[lowest(copies.slots)] as u32, |row| row.matched(len));
+        copies.slots
+    } else {
+        global::admit_slots(copies.slots, copies.generation.0, copies.ruleset, copies.flow_hash, len)
+    };
+    let snaps = wanted & rules.snaps;
     let mut clones = wanted & !snaps;
     if snaps != 0 {
         let bank_and_direction = copies.generation.bank() | copies.direction.index() << 1;
@@ -76,11 +84,16 @@ fn mirror(packet: Skb, copies: &Copies, len: u32) {
     if clones == 0 {
         return;
     }
-    let alone = clones & clones.wrapping_sub(1) == 0;
-    if alone && direct(packet, copies, lowest(clones), len) {
+    if is_single(clones) && direct(packet, copies, lowest(clones), len) {
         return;
     }
     clone(packet, copies, clones, len);
+}
+
+/// Whether at most one bit is set.
+#[inline(always)]
+fn is_single(slots: u64) -> bool {
+    slots & slots.wrapping_sub(1) == 0
 }
 
 /// A single copy that leaves by a device as it is needs no detour.

@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::generated as helper;
 use podwire_core::{
     abi::{
-        ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow, Generation,
+        ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, EntryKind, FlowKey, FlowRow, Generation,
         PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow,
         TripKey, TripRow, TunnelKey, limits,
     },
@@ -151,6 +151,10 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn walk(&self, root: Entry, key: Key) -> Entry {
+        // Most fields of most rules are not looked at; a call costs more than this comparison.
+        if matches!(root.kind(), EntryKind::Row | EntryKind::Any) {
+            return root;
+        }
         Entry(global::walk_trie(root.0, key.high, key.low))
     }
 
