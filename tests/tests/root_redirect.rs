@@ -174,8 +174,11 @@ fn harmed(
     Ok((report.received, counters))
 }
 
+/// What it is called, and how it is done.
+type Harm = (&'static str, Box<dyn Fn(&Topology) -> Result<()>>);
+
 /// What can be done to a target.
-fn harms() -> Vec<(&'static str, Box<dyn Fn(&Topology) -> Result<()>>)> {
+fn harms() -> Vec<Harm> {
     vec![
         ("down", Box::new(|scene| scene.node.ip(&["link", "set", "target0", "down"]).map(drop))),
         (
@@ -299,7 +302,10 @@ fn through_tunnels(remote: &str, out: Tunnel, back: Tunnel, devices: [&[&str]; 2
         let made =
             scene.collector.run(&[&["ip", "link", "add", name, "mtu", "1500", "type"], words].concat())?;
         if !made.status.success() {
-            println!("SKIPPED: this kernel cannot make a {} device", words[0]);
+            #[expect(clippy::print_stdout, reason = "the report of the run names it")]
+            {
+                println!("SKIPPED: this kernel cannot make a {} device", words[0]);
+            }
             return Ok(());
         }
         scene.collector.run_ok(&["sysctl", "-qw", &format!("net.ipv6.conf.{name}.disable_ipv6=1")])?;
