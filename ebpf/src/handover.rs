@@ -162,14 +162,16 @@ fn tunnel(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &Job) -> (Outcome, 
 /// The kernel cuts packets into fragments only for sockets.
 #[inline(always)]
 fn fragment(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &Job) -> Outcome {
+    let now = Maps.now();
     let about = relay::About {
         session: job.session,
         bank: Generation(copy.generation).bank(),
         direction: copy.direction,
         flow_hash: copy.flow_hash,
         captured: frame.frame_len(),
+        now,
     };
-    if Maps.relay_is_alive(Maps.now()) && relay::record(frame, row, &about) {
+    if Maps.relay_is_alive(now) && relay::record(frame, row, &about) {
         Outcome::Handed
     } else {
         Outcome::Lost(Reason::RingFull)
@@ -209,7 +211,7 @@ fn dress(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &Job) -> Result<(Way
     };
     let truncated = job.truncated != 0 || shape.inner_len < whole.inner_len;
     let stamp = Stamp {
-        time_ns: if is_timed(template) { Maps.wall_clock() } else { 0 },
+        time_ns: if is_timed(template) { Maps.wall_clock(Maps.now()) } else { 0 },
         sequence: if is_numbered(template) { Maps.next_sequence(job.session) } else { 0 },
         ip_id: ip_id(job.number),
         vlan_tci: tci(frame, copy, beside),

@@ -32,6 +32,8 @@ pub struct About {
     pub flow_hash: u32,
     /// Bytes to take.
     pub captured: u32,
+    /// The monotonic clock.
+    pub now: u64,
 }
 
 /// Takes snapshots for these slots. Returns the slots that have to be cloned, because nobody reads the ring.
@@ -63,6 +65,7 @@ pub fn snap(frame: Skb, copies: &Copies, slots: u64) -> u64 {
             direction: copies.direction.index(),
             flow_hash: copies.flow_hash,
             captured,
+            now,
         };
         let outcome = match record(frame, row, &about) {
             true => copy::Outcome::Handed,
@@ -102,7 +105,7 @@ pub fn record(frame: Skb, row: &SessionRow, about: &About) -> bool {
     // SAFETY: a per-CPU row that only one record uses at a time; the length is bounded by the mask.
     unsafe {
         (*record).head = RelayRow {
-            timestamp_ns: Maps.wall_clock(),
+            timestamp_ns: Maps.wall_clock(about.now),
             session: about.session,
             sequence,
             direction: about.direction,

@@ -39,10 +39,10 @@ impl Maps {
         unsafe { maps::RETURN_TUNNELS.get(key) }.copied()
     }
 
-    /// The node's clock in nanoseconds since 1970.
+    /// The node's clock in nanoseconds since 1970, at a time of the monotonic clock.
     #[inline(always)]
-    pub fn wall_clock(&self) -> u64 {
-        self.now().wrapping_add(maps::CLOCK.get(0).map_or(0, |offset| *offset))
+    pub fn wall_clock(&self, now: u64) -> u64 {
+        now.wrapping_add(maps::CLOCK.get(0).map_or(0, |offset| *offset))
     }
 
     /// Whether the user-space encapsulator looked at its ring within the last second.
