@@ -5,27 +5,13 @@
 //! `CHECKSUM_PARTIAL`). A checksum that is anything else is the packet's own, right or wrong, and stays.
 
 use podwire_core::abi::Mode;
-use podwire_core::abi::limits;
-use podwire_core::stage::{Facts, Packet, Transport, parse};
+use podwire_core::stage::{Facts, Transport, parse};
 use podwire_core::wire::checksum::Sum;
 use podwire_core::wire::protocol;
 
-struct Frame<'a>(&'a [u8]);
-
-impl Packet for Frame<'_> {
-    fn frame_len(&self) -> u32 {
-        self.0.len() as u32
-    }
-
-    fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        let end = offset.checked_add(N).filter(|end| *end <= limits::HEADER_WINDOW)?;
-        self.0.get(offset..end)?.try_into().ok()
-    }
-}
-
 /// Completes the checksum of a frame, if it is unfinished.
 pub(crate) fn complete_checksum(frame: &mut [u8]) {
-    let facts = parse(&Frame(frame));
+    let facts = parse(&&*frame);
     let Some((start, end, field)) = layout(frame, &facts) else {
         return;
     };

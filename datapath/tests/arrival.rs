@@ -3,29 +3,15 @@
 
 use std::net::IpAddr;
 
-use podwire_datapath::core::abi::limits;
-use podwire_datapath::core::stage::{Packet, arrival};
+use podwire_datapath::core::stage::arrival;
 use podwire_datapath::core::wire::encap::{
     Encapsulation, OUTER_MAX, OuterAddresses, OuterTemplate, PerPacket, Tunnel, TunnelKind, encapsulate,
 };
 use podwire_datapath::core::wire::ethernet;
 
-struct Frame(Vec<u8>);
-
-impl Packet for Frame {
-    fn frame_len(&self) -> u32 {
-        self.0.len() as u32
-    }
-
-    fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        let end = offset.checked_add(N).filter(|end| *end <= limits::HEADER_WINDOW)?;
-        self.0.get(offset..end)?.try_into().ok()
-    }
-}
-
 const INNER: [u8; 60] = [0x5a; 60];
 
-fn tunnelled(local: &str, remote: &str, tunnel: Tunnel) -> Frame {
+fn tunnelled(local: &str, remote: &str, tunnel: Tunnel) -> Vec<u8> {
     let [local, remote]: [IpAddr; 2] = [local, remote].map(|text| text.parse().expect("an address"));
     let addresses = OuterAddresses::new(local, remote).expect("one family");
     let template = OuterTemplate::new(&Encapsulation::new(addresses, tunnel)).expect("a template");
@@ -34,7 +20,7 @@ fn tunnelled(local: &str, remote: &str, tunnel: Tunnel) -> Frame {
     let mut out = vec![0; ethernet::HEADER_LEN + OUTER_MAX + INNER.len()];
     let len = encapsulate(&template, &packet, &link, &INNER, &mut out).expect("it fits");
     out.truncate(len);
-    Frame(out)
+    out
 }
 
 #[test]
@@ -48,7 +34,7 @@ fn every_tunnel_is_found_again() {
             (Tunnel::Gre { key: Some(9), sequence: true }, TunnelKind::Gre, 9, 1),
         ] {
             let frame = tunnelled(local, remote, tunnel);
-            let found = arrival(&frame).expect("a tunnel");
+            let found = arrival(&frame.as_slice()).expect("a tunnel");
             let geneve = kind == TunnelKind::Geneve;
             let (key, offset) = if geneve {
                 (found.as_geneve(), found.geneve_offset)
@@ -66,7 +52,7 @@ fn every_tunnel_is_found_again() {
                 IpAddr::V6(address) => address.octets().to_vec(),
             };
             assert_eq!(key.remote[..octets.len()], octets, "{tunnel:?}");
-            assert_eq!(frame.0[offset as usize..], INNER, "{tunnel:?}");
+            assert_eq!(frame[offset as usize..], INNER, "{tunnel:?}");
         }
     }
 }
@@ -75,18 +61,18 @@ fn every_tunnel_is_found_again() {
 fn what_is_no_whole_tunnel_is_left_alone() {
     for tunnel in [Tunnel::Vxlan { vni: 1, port: 4789 }, Tunnel::Gre { key: Some(1), sequence: false }] {
         let whole = tunnelled("192.0.2.1", "192.0.2.9", tunnel);
-        let headers = whole.0.len() - INNER.len();
+        let headers = whole.len() - INNER.len();
         for len in 0..headers {
-            let cut = Frame(whole.0[..len].to_vec());
+            let cut = &whole[..len];
             let found = arrival(&cut);
             assert!(
                 found.is_none_or(|found| found.inner_offset as usize >= len),
                 "{tunnel:?} cut to {len}: {found:?}"
             );
         }
-        let mut fragment = Frame(whole.0.clone());
+        let mut fragment = whole.clone();
         // The second fragment of something.
-        fragment.0[20..22].copy_from_slice(&[0x00, 0x10]);
-        assert_eq!(arrival(&fragment), None, "{tunnel:?}");
+        fragment[20..22].copy_from_slice(&[0x00, 0x10]);
+        assert_eq!(arrival(&fragment.as_slice()), None, "{tunnel:?}");
     }
 }

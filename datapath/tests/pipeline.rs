@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 use podwire_datapath::compile::tables::MemoryTables;
 use podwire_datapath::compile::{EndpointRules, Nature, Policy, Rule, compile};
 use podwire_datapath::core::abi::{
-    Direction, Generation, PolicyRow, Reason, SessionKind, SessionRow, TripRow, limits,
+    Direction, Generation, PolicyRow, Reason, SessionKind, SessionRow, TripRow,
 };
 use podwire_datapath::core::stage::{
-    self, Attempt, Beside, Decision, Packet, Returned, Tables, Tag, Verdict, admit, pod, settle, trip_key,
+    self, Attempt, Beside, Decision, Returned, Tables, Tag, Verdict, admit, pod, settle, trip_key,
 };
 
 const IFINDEX: u32 = 7;
@@ -21,21 +21,8 @@ const SYN_ACK: u8 = 0x12;
 const ACK: u8 = 0x10;
 const FIN: u8 = 0x11;
 
-struct Frame(Vec<u8>);
-
-impl Packet for Frame {
-    fn frame_len(&self) -> u32 {
-        self.0.len() as u32
-    }
-
-    fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        let end = offset.checked_add(N).filter(|end| *end <= limits::HEADER_WINDOW)?;
-        self.0.get(offset..end)?.try_into().ok()
-    }
-}
-
 /// A TCP packet of the connection between the pod's port 5000 and the peer's port 80.
-fn tcp(direction: Direction, pod_port: u16, flags: u8) -> Frame {
+fn tcp(direction: Direction, pod_port: u16, flags: u8) -> Vec<u8> {
     let (source, destination, ports) = match direction {
         Direction::Egress => (POD, PEER, [pod_port, 80]),
         Direction::Ingress => (PEER, POD, [80, pod_port]),
@@ -46,7 +33,7 @@ fn tcp(direction: Direction, pod_port: u16, flags: u8) -> Frame {
     frame.extend(destination.octets());
     frame.extend(ports.into_iter().flat_map(u16::to_be_bytes));
     frame.extend([0, 0, 0, 1, 0, 0, 0, 2, 0x50, flags, 1, 0, 0, 0, 0, 0]);
-    Frame(frame)
+    frame
 }
 
 fn policy(number: u16, nature: Nature) -> Policy {
@@ -64,16 +51,16 @@ fn tables(ingress: Vec<Policy>, egress: Vec<Policy>) -> MemoryTables {
     tables
 }
 
-fn decide(tables: &MemoryTables, direction: Direction, frame: &Frame) -> Decision {
+fn decide(tables: &MemoryTables, direction: Direction, frame: &[u8]) -> Decision {
     decide_tagged(tables, direction, frame, Tag::default())
 }
 
-fn decide_tagged(tables: &MemoryTables, direction: Direction, frame: &Frame, tag: Tag) -> Decision {
-    pod(direction, &Beside { ifindex: IFINDEX, mark: 0, tag }, frame, tables)
+fn decide_tagged(tables: &MemoryTables, direction: Direction, frame: &[u8], tag: Tag) -> Decision {
+    pod(direction, &Beside { ifindex: IFINDEX, mark: 0, tag }, &frame, tables)
 }
 
 /// Whether the only mirror matches.
-fn matches(tables: &MemoryTables, direction: Direction, frame: &Frame) -> bool {
+fn matches(tables: &MemoryTables, direction: Direction, frame: &[u8]) -> bool {
     decide(tables, direction, frame).copies.slots != 0
 }
 
@@ -192,9 +179,9 @@ fn the_failure_policy_decides_about_what_is_not_taken() {
 fn a_packet_comes_back_to_where_it_left() {
     let mut tables = tables(Vec::new(), vec![policy(9, through(0))]);
     let frame = tcp(Direction::Egress, 5000, ACK);
-    assert_eq!(stage::returned(5, &frame, &tables), Returned::Drop(Reason::ReturnUnknown));
+    assert_eq!(stage::returned(5, &frame.as_slice(), &tables), Returned::Drop(Reason::ReturnUnknown));
     let trip = TripRow { ifindex: IFINDEX, direction: 1, mark: 0x1234, priority: 7, policy: 9, session: 9 };
-    tables.set_trip(trip_key(&frame, &stage::parse(&frame), 5), trip);
+    tables.set_trip(trip_key(&frame.as_slice(), &stage::parse(&frame.as_slice()), 5), trip);
     let back = Returned::Back {
         ifindex: IFINDEX,
         direction: Direction::Egress,
@@ -202,8 +189,12 @@ fn a_packet_comes_back_to_where_it_left() {
         priority: 7,
         tag: Tag::back(9),
     };
-    assert_eq!(stage::returned(5, &frame, &tables), back);
-    assert_eq!(stage::returned(6, &frame, &tables), Returned::Drop(Reason::ReturnUnknown), "another port");
+    assert_eq!(stage::returned(5, &frame.as_slice(), &tables), back);
+    assert_eq!(
+        stage::returned(6, &frame.as_slice(), &tables),
+        Returned::Drop(Reason::ReturnUnknown),
+        "another port"
+    );
     assert_eq!(tables.policy_counters(9).expect("a policy").returned_packets, 1);
 }
 

@@ -265,7 +265,11 @@ fn many_values_are_read_in_little_time() {
     let text = format!(
         "apiVersion: podwire.io/v1alpha1\nkind: Namespace\nmetadata: {{name: a, labels: {{{labels}}}}}\n"
     );
-    let begin = std::time::Instant::now();
+    // The thread's own time, whoever else is busy.
+    let thread_time = || -> Duration {
+        nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock").into()
+    };
+    let begin = thread_time();
     let Object::Namespace(namespace) = accepted(&text) else { panic!("a namespace") };
     assert_eq!(namespace.metadata.labels.len(), 90_000);
     let cidrs = |length: u8| -> String {
@@ -273,7 +277,8 @@ fn many_values_are_read_in_little_time() {
     };
     let more = format!("  match: [{{peer: {{cidrs: [{}], except: [{}]}}}}]\n", cidrs(25), cidrs(26));
     accepted(&own("{device: {name: eth0}}", &more));
-    assert!(begin.elapsed().as_secs() < 10, "{:?}", begin.elapsed());
+    let took = thread_time() - begin;
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[test]

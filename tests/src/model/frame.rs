@@ -1,26 +1,8 @@
 //! Random frames: mostly whole packets of every kind that the parser knows, some damaged, some plain noise.
 
-use podwire_datapath::core::abi::limits;
-use podwire_datapath::core::stage::Packet;
-
 use super::desired::{ETHER_TYPES, PORTS, PROTOCOLS, TCP_FLAGS, V4, V6};
 use super::random::Random;
 use crate::test_run::{MAX_FRAME, MIN_FRAME};
-
-/// A frame in memory, with the reads that a hook may do.
-#[derive(Clone, Copy, Debug)]
-pub struct Frame<'a>(pub &'a [u8]);
-
-impl Packet for Frame<'_> {
-    fn frame_len(&self) -> u32 {
-        self.0.len() as u32
-    }
-
-    fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        let end = offset.checked_add(N).filter(|end| *end <= limits::HEADER_WINDOW)?;
-        self.0.get(offset..end)?.try_into().ok()
-    }
-}
 
 /// A random frame of a length that the kernel takes.
 pub fn frame(random: &mut Random) -> Vec<u8> {

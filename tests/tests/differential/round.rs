@@ -13,7 +13,7 @@ use podwire_datapath::core::wire::encap::TunnelKind;
 use podwire_datapath::core::wire::encap::{Encapsulation, OuterAddresses, OuterTemplate};
 use podwire_datapath::{Applied, Desired, Target};
 use podwire_tests::model::copy::copy;
-use podwire_tests::model::frame::{Frame, frame};
+use podwire_tests::model::frame::frame;
 use podwire_tests::model::random::Random;
 
 use super::books::Books;
@@ -123,7 +123,7 @@ impl<'a> Round<'a> {
         let others = [Reason::Malformed, Reason::CopyOfCopy, Reason::EndpointMissing];
         let before = others.map(|reason| self.tables.reason_counter(reason));
         let beside = Beside { ifindex, mark, tag: Tag::default() };
-        let decision = stage::pod(direction, &beside, &Frame(frame), &self.tables);
+        let decision = stage::pod(direction, &beside, &frame, &self.tables);
         for (reason, before) in others.into_iter().zip(before) {
             self.books.reason(reason, self.tables.reason_counter(reason) - before);
         }
@@ -162,7 +162,7 @@ impl<'a> Round<'a> {
             Direction::Ingress => &self.rules[number].ingress,
             Direction::Egress => &self.rules[number].egress,
         };
-        naive::sessions(mirrors, direction, &stage::parse(&Frame(frame)))
+        naive::sessions(mirrors, direction, &stage::parse(&frame))
     }
 
     /// Books a copy as the model says.

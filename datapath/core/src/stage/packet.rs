@@ -4,7 +4,7 @@ use super::classify::Key;
 use super::parse::Facts;
 use crate::abi::{
     ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow, Generation, PolicyCounters,
-    PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow, TripKey, TripRow,
+    PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow, TripKey, TripRow, limits,
 };
 
 /// A frame from its Ethernet header on.
@@ -26,6 +26,20 @@ pub trait Packet {
         Self: Sized,
     {
         super::parse(self)
+    }
+}
+
+/// A frame in memory.
+impl Packet for &[u8] {
+    #[inline(always)]
+    fn frame_len(&self) -> u32 {
+        self.len() as u32
+    }
+
+    #[inline(always)]
+    fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        let end = offset.checked_add(N).filter(|end| *end <= limits::HEADER_WINDOW)?;
+        self.get(offset..end)?.try_into().ok()
     }
 }
 
