@@ -1,5 +1,6 @@
 //! What a node agent wants of the datapath. Plain data; [`crate::Datapath::apply`] makes it so.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,6 +19,14 @@ pub struct Desired {
     pub mirrors: Vec<Mirror>,
     /// The redirects. The first one that matches a packet applies.
     pub redirects: Vec<Redirect>,
+}
+
+impl Desired {
+    /// Policies that would harm the pods they apply to, by name, and why: a target that is the pod's own interface, a
+    /// return port that is an interface which policies apply to. A state with any is refused.
+    pub fn conflicts(&self) -> BTreeMap<String, String> {
+        crate::plan::conflicts(self)
+    }
 }
 
 /// A pod's interface on this node.

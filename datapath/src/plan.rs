@@ -1,7 +1,7 @@
 //! From desired state to tables. In: what is wanted, and the devices and routes that there are. Out: rules to
 //! compile, session and policy rows. Pure: it touches nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use podwire_core::abi::{Direction, Liveness, PolicyRow, SessionKind, SessionRow, TunnelKey, limits};
@@ -99,8 +99,49 @@ pub(crate) fn check(desired: &Desired) -> Result<(), Error> {
             return invalid(format!("policy {} names an endpoint that is not there: {unknown}", policy.name));
         }
     }
+    if let Some((name, why)) = conflicts(desired).into_iter().next() {
+        return invalid(format!("policy {name}: {why}"));
+    }
     check_options(desired)?;
     check_redirects(desired)
+}
+
+/// Policies whose target or return port stands in the way of pods, and why.
+pub(crate) fn conflicts(desired: &Desired) -> BTreeMap<String, String> {
+    let owners: HashMap<&str, &str> = desired
+        .endpoints
+        .iter()
+        .map(|endpoint| (endpoint.interface.as_str(), endpoint.name.as_str()))
+        .collect();
+    let selected: HashSet<&str> =
+        policies(desired).flat_map(|policy| policy.endpoints).map(String::as_str).collect();
+    let owner = |target: &Target| match target {
+        Target::Device { name } => owners.get(name.as_str()).map(|owner| (name.clone(), *owner)),
+        Target::Internal { .. } | Target::Tunnel { .. } => None,
+    };
+    let mut found = BTreeMap::new();
+    for policy in policies(desired) {
+        // A copy of what a pod receives would be one more packet for it; what it sends would come back to it.
+        if let Some((device, owner)) = owner(&policy.session.target)
+            && policy.endpoints.iter().any(|name| name == owner)
+        {
+            let why = format!(
+                "target device {device} is the interface of endpoint {owner}, which the policy applies to"
+            );
+            found.insert(policy.name.to_owned(), why);
+        }
+        // Its hook carries one program of podwire's: the endpoint's.
+        if let Some((_, redirect)) = policy.redirect
+            && let Some((device, owner)) = owner(&redirect.return_port)
+            && selected.contains(owner)
+        {
+            let why = format!(
+                "return device {device} is the interface of endpoint {owner}, which policies apply to"
+            );
+            found.insert(policy.name.to_owned(), why);
+        }
+    }
+    found
 }
 
 /// One target has one set of options.
@@ -277,9 +318,7 @@ pub(crate) fn session(
     let engine = engine(session);
     let mut plan = match &session.target {
         Target::Device { name } => device(links.get(name), &format!("device {name}")),
-        Target::Internal { name } => {
-            device(links.get(&internal::near_end(name)), &format!("internal port {name}"))
-        }
+        Target::Internal { name } => internal_port(name, links),
         Target::Tunnel { remote, tunnel } => tunnelled(&session.target, *remote, *tunnel, route(*remote))?,
     };
     plan.engine = engine;
@@ -310,6 +349,15 @@ pub(crate) fn session(
 const SECOND: u64 = 1_000_000_000;
 /// How much of a second's frames may come at once.
 const BURST: u64 = SECOND / 20;
+
+fn internal_port(name: &str, links: &HashMap<String, Link>) -> SessionPlan {
+    let near = links.get(&internal::near_end(name));
+    let mut plan = device(near, &format!("internal port {name}"));
+    if near.is_none() && links.contains_key(name) {
+        plan.problem = Some(format!("a device {name} exists, and podwire did not make it"));
+    }
+    plan
+}
 
 fn device(link: Option<&Link>, what: &str) -> SessionPlan {
     let (problem, live) = match link {

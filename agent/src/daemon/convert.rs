@@ -56,7 +56,20 @@ pub fn convert(set: &ObjectSet) -> (Desired, BTreeMap<String, PolicyState>) {
         }
         states.insert(name, state);
     }
+    stand_back(&mut desired, &mut states);
     (desired, states)
+}
+
+/// Takes out what would harm the pods.
+fn stand_back(desired: &mut Desired, states: &mut BTreeMap<String, PolicyState>) {
+    let conflicts = desired.conflicts();
+    desired.mirrors.retain(|mirror| !conflicts.contains_key(&mirror.name));
+    desired.redirects.retain(|redirect| !conflicts.contains_key(&redirect.name));
+    for (name, why) in conflicts {
+        if let Some(state) = states.get_mut(&name) {
+            (state.target, state.return_port, state.reason) = (None, None, Some(why));
+        }
+    }
 }
 
 fn mirror(policy: &TrafficControl, endpoints: Vec<String>) -> Mirror {
@@ -232,6 +245,20 @@ spec:
         assert_eq!(names, ["tap"]);
         let why = states["twice"].reason.as_deref().unwrap_or_default();
         assert!(why.contains("TrafficControl/tap") && why.contains("TrafficControl/twice"), "{why}");
+    }
+
+    #[test]
+    fn a_pods_own_interface_is_no_target_for_it() {
+        let text = TEXT.to_owned()
+            + &policy("own", "  direction: Both\n  targetPort: {device: {name: veth0}}\n")
+            + &policy("back", "  direction: Both\n  targetPort: {device: {name: a}}\n  returnPort: {device: {name: veth1}}\n")
+                .replace("Mirror", "Redirect");
+        let (desired, states) = states(&text);
+        assert!(desired.mirrors.iter().all(|mirror| mirror.name != "own"));
+        assert!(desired.redirects.iter().all(|redirect| redirect.name != "back"));
+        let why = |name: &str| states[name].reason.clone().unwrap_or_default();
+        assert!(why("own").contains("veth0 is the interface of endpoint shop/web-0"), "{}", why("own"));
+        assert!(why("back").contains("veth1 is the interface of endpoint default/web-0"), "{}", why("back"));
     }
 
     #[test]

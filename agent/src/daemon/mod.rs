@@ -17,7 +17,7 @@ mod worker;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -144,11 +144,26 @@ fn lock_state(state: &Path) -> Result<Flock<std::fs::File>> {
     std::fs::create_dir_all(state).with_context(|| format!("creating {}", state.display()))?;
     let path = state.join("lock");
     let file = std::fs::File::create(&path).with_context(|| format!("creating {}", path.display()))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => Ok(lock),
-        Err(_) => bail!("{} is held by another agent; give each agent its own --state", path.display()),
+    lock(file).with_context(|| {
+        format!("{} is held by another agent; give each agent its own --state", path.display())
+    })
+}
+
+/// Takes a lock; waits a moment for an agent that is just ending.
+fn lock(mut file: std::fs::File) -> Result<Flock<std::fs::File>> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((_, error)) if Instant::now() >= deadline => return Err(error.into()),
+            Err((back, _)) => file = back,
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+/// How long a new agent waits for an old one's locks.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One agent per folder of pins: two would undo each other's state. `None` when there is no folder yet.
 fn lock_pins(bpffs: &Path) -> Result<Option<Flock<std::fs::File>>> {
@@ -157,10 +172,8 @@ fn lock_pins(bpffs: &Path) -> Result<Option<Flock<std::fs::File>>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(|| format!("opening {}", bpffs.display())),
     };
-    match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(_) => bail!("{} is held by another agent; give each agent its own --bpffs", bpffs.display()),
-    }
+    let held = || format!("{} is held by another agent; give each agent its own --bpffs", bpffs.display());
+    lock(folder).with_context(held).map(Some)
 }
 
 fn watch_devices(sender: mpsc::Sender<Message>) -> Result<()> {

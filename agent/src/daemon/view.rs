@@ -136,8 +136,16 @@ impl Known<'_> {
             .collect();
         let return_problem =
             state.return_port.as_ref().and_then(|port| self.applied.return_problems.get(&port.to_string()));
+        let target_problem = session.and_then(|session| session.problem.clone());
+        let word = match () {
+            () if state.reason.is_some() => "NotInForce",
+            () if target_problem.is_some() || return_problem.is_some() => "TargetNotReady",
+            () if !problems.is_empty() => "Waiting",
+            () => "Ready",
+        };
         let mut status = json!({
             "inForce": state.reason.is_none(),
+            "state": word,
             "reason": state.reason,
             "endpoints": state.endpoints,
             "endpointCount": state.endpoints.len(),
@@ -145,7 +153,7 @@ impl Known<'_> {
             "target": state.target.as_ref().map(ToString::to_string),
             "session": session.map(|session| session.session),
             "engine": session.map(|session| session.engine.as_str()),
-            "targetProblem": session.and_then(|session| session.problem.clone()),
+            "targetProblem": target_problem,
             "matched": {"packets": counters.matched_packets, "bytes": counters.matched_bytes},
             "events": self.events_of(&format!("TrafficControl/{name}")),
         });

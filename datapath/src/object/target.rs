@@ -98,6 +98,9 @@ impl Port {
 /// A target port: a [`Port`] that may be any of them.
 pub type TargetPort = Port;
 
+/// What the names of podwire's own devices begin with.
+const RESERVED: [&str; 3] = ["pw-mirror", "pw-segment", "pwi"];
+
 const VNI: std::ops::RangeInclusive<i64> = 0..=0xff_ffff;
 
 /// Reads a port: exactly one of its fields.
@@ -131,7 +134,12 @@ fn read_one(name: &str, field: &Field) -> Option<Port> {
         "device" | "internal" | "ovsInternal" => {
             let text = map.required("name");
             map.finish();
-            let text = interface_name(&text?)?;
+            let field = text?;
+            let text = interface_name(&field)?;
+            if RESERVED.iter().any(|prefix| text.starts_with(prefix)) {
+                field.refuse(&format!("{text} is a name of podwire's own devices"), None);
+                return None;
+            }
             if name == "device" { Port::Device { name: text } } else { Port::Internal { name: text } }
         }
         "vxlan" | "geneve" => read_udp(name, &map)?,
@@ -197,7 +205,10 @@ fn transpose(value: Option<Option<i64>>) -> Option<Option<i64>> {
 fn remote(map: &Map) -> Option<IpAddr> {
     let usable = |text: &str| {
         text.parse().ok().filter(|address: &IpAddr| {
-            !(address.is_unspecified()
+            let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+            !(mapped
+                || address.is_unspecified()
+                || address.is_loopback()
                 || address.is_multicast()
                 || *address == IpAddr::V4(Ipv4Addr::BROADCAST))
         })
