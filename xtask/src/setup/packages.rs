@@ -23,6 +23,8 @@ pub enum Group {
     Lint,
     /// Run the fuzz targets
     Fuzz,
+    /// Measure podwire beside what Linux has
+    Bench,
 }
 
 /// A Debian package and what it is for.
@@ -70,26 +72,47 @@ const TESTS: &[(&str, &str)] = &[
 /// Tools that make a test's report better, not different.
 const OPTIONAL: &[(&str, &str)] = &[("bpftool", "shows BPF programs left behind")];
 
+const BENCHES: &[(&str, &str)] = &[
+    ("make", "builds the libbpf that libbpf-sys carries"),
+    ("pkg-config", "finds libelf and zlib for libbpf-sys"),
+    ("libelf-dev", "libbpf reads BPF objects with it"),
+    ("zlib1g-dev", "libbpf reads compressed sections with it"),
+    ("ethtool", "switches offloads of veth ends"),
+];
+
+/// What podwire is measured beside. A rival that is missing is left out of the table.
+const RIVALS: &[(&str, &str)] =
+    &[("iptables", "rival: TEE"), ("nftables", "rival: dup"), ("iperf3", "TCP throughput under a mirror")];
+
 /// The fixed part of what `group` needs; the BPF toolchain depends on the compiler and is added to `Build`.
 pub fn wanted(group: Group) -> Vec<Package> {
     let lists: &[&[(&str, &str)]] = match group {
         Group::Build => &[COMPILER],
         Group::Demo => &[COMPILER, TRAFFIC, &[("tcpdump", "captures what the demo's collector receives")]],
         Group::Test => &[COMPILER, TRAFFIC, TESTS],
+        Group::Bench => &[COMPILER, TRAFFIC, BENCHES],
         Group::Lint | Group::Fuzz => &[COMPILER, &[("g++", "compiles libFuzzer for the fuzz targets")]],
     };
     let mut packages: Vec<Package> =
         lists.iter().copied().flatten().map(|(name, why)| Package::new(*name, why)).collect();
+    let optional = match group {
+        Group::Test => OPTIONAL,
+        Group::Bench => RIVALS,
+        Group::Build | Group::Demo | Group::Lint | Group::Fuzz => &[],
+    };
+    packages
+        .extend(optional.iter().map(|(name, why)| Package { optional: true, ..Package::new(*name, why) }));
     if group == Group::Test {
-        let optional =
-            OPTIONAL.iter().map(|(name, why)| Package { optional: true, ..Package::new(*name, why) });
-        packages.extend(optional);
         packages.push(Package {
             optional: true,
             backports: true,
             service: true,
             ..Package::new("suricata", "works on mirrored and redirected traffic, inline and listening")
         });
+    }
+    if group == Group::Bench {
+        let why = "rival: its userspace datapath";
+        packages.push(Package { optional: true, service: true, ..Package::new("openvswitch-switch", why) });
     }
     packages
 }

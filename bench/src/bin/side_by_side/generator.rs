@@ -1,0 +1,111 @@
+//! The generator: frames enter a pod's interface as from the pod, on one processor, and everything up to their
+//! end happens on that processor before the next batch is made. So the processor time of the generating thread is
+//! what the whole way costs.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+use podwire_harness::{NetNs, Pod};
+
+use crate::kernel::{Program, go_first};
+
+/// Where the generator runs; all else runs on the other processors.
+const PROCESSOR: usize = 0;
+
+/// Binds the calling thread, and those that it will start, to all processors but the generator's.
+///
+/// # Errors
+/// On a machine with one processor.
+pub fn keep_off() -> Result<()> {
+    let mut set = CpuSet::new();
+    for processor in (0..CpuSet::count()).filter(|processor| *processor != PROCESSOR) {
+        set.set(processor)?;
+    }
+    sched_setaffinity(Pid::from_raw(0), &set).context("the bench needs two processors")
+}
+
+/// A pod's side of its cable, ready to send.
+#[derive(Debug)]
+pub struct Outlet {
+    netns: File,
+    program: Program,
+}
+
+impl Outlet {
+    /// For a pod. Its cable's other end takes frames in batches from now on.
+    pub fn open(node: &NetNs, pod: &Pod) -> Result<Self> {
+        // XDP frames reach the other end of a veth pair only with NAPI there, which GRO switches on.
+        node.offload(&pod.interface, "gro", true)?;
+        let program = Program::xdp_redirect(ifindex(&pod.netns, "eth0")?)?;
+        Ok(Self { netns: File::open(format!("/run/netns/{}", pod.netns.name()))?, program })
+    }
+}
+
+/// The generating thread's view.
+#[derive(Debug)]
+pub struct Generator {
+    softirq: Option<PathBuf>,
+}
+
+impl Generator {
+    /// Makes the calling thread the generating one.
+    pub fn become_it() -> Result<Self> {
+        let mut set = CpuSet::new();
+        set.set(PROCESSOR)?;
+        sched_setaffinity(Pid::from_raw(0), &set)?;
+        go_first();
+        Ok(Self { softirq: softirq_times() })
+    }
+
+    /// Sends `count` frames out of a pod. Returns processor time in ns.
+    pub fn send(&self, outlet: &Outlet, frame: &[u8], count: u32) -> Result<u64> {
+        setns(&outlet.netns, CloneFlags::CLONE_NEWNET).context("entering a pod")?;
+        let before = self.time()?;
+        outlet.program.send(frame, count)?;
+        Ok(self.time()?.saturating_sub(before))
+    }
+
+    /// Processor time of this thread and of the kernel's own thread for what is put off.
+    fn time(&self) -> Result<u64> {
+        let own = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
+        let own = own.tv_sec() as u64 * 1_000_000_000 + own.tv_nsec() as u64;
+        let put_off = match &self.softirq {
+            Some(path) => fs::read_to_string(path)?.split(' ').next().and_then(|ns| ns.parse().ok()),
+            None => None,
+        };
+        Ok(own + put_off.unwrap_or(0))
+    }
+}
+
+fn softirq_times() -> Option<PathBuf> {
+    let wanted = format!("ksoftirqd/{PROCESSOR}");
+    fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == wanted))
+        .map(|path| path.join("schedstat"))
+}
+
+/// Index of an interface.
+pub fn ifindex(netns: &NetNs, interface: &str) -> Result<u32> {
+    let text = netns.ip(&["-j", "link", "show", "dev", interface])?;
+    let parsed: serde_json::Value = serde_json::from_str(&text)?;
+    parsed[0]["ifindex"].as_u64().and_then(|index| u32::try_from(index).ok()).context("no index")
+}
+
+/// Hardware address of an interface.
+pub fn mac(netns: &NetNs, interface: &str) -> Result<[u8; 6]> {
+    let text = netns.ip(&["-j", "link", "show", "dev", interface])?;
+    let parsed: serde_json::Value = serde_json::from_str(&text)?;
+    let mut mac = [0; 6];
+    let words = parsed[0]["address"].as_str().context("no address")?.split(':');
+    for (byte, word) in mac.iter_mut().zip(words) {
+        *byte = u8::from_str_radix(word, 16)?;
+    }
+    Ok(mac)
+}

@@ -1,0 +1,94 @@
+//! The result, for eyes and for programs.
+#![allow(clippy::print_stdout, reason = "the result is what is printed")]
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::per_packet::Row;
+use crate::spread::Spread;
+use crate::target::Target;
+
+/// Says what is being done.
+pub fn heading(text: &str) {
+    println!("\n{text}\n");
+}
+
+/// The table of the measurement per packet.
+pub fn per_packet(rows: &[Row]) {
+    let head = ["P25", "MEDIAN", "P75", "OFFERED", "PASSED", "COPIES"];
+    let [p25, median, p75, offered, passed, copies] = head;
+    println!(
+        "{:<40} {p25:>7} {median:>7} {p75:>7} {offered:>10} {passed:>10} {copies:>10}  LOSS",
+        "AT THE HOOK"
+    );
+    for row in rows {
+        println!(
+            "{:<40} {:>7.0} {:>7.0} {:>7.0} {:>10} {:>10} {:>10}  {}",
+            row.name,
+            row.added.p25,
+            row.added.median,
+            row.added.p75,
+            row.offered,
+            row.passed,
+            row.copies,
+            row.loss().unwrap_or_else(|| "none".into())
+        );
+    }
+    if let Some(base) = rows.first() {
+        let all = Spread::of(base.samples.iter().copied());
+        println!(
+            "\nThe whole way with nothing at the hook: {:.0} ns (P25 {:.0}, P75 {:.0}).",
+            all.median, all.p25, all.p75
+        );
+    }
+}
+
+/// Figures against what they should be.
+pub fn targets(targets: &[Target]) {
+    println!("{:<72} {:>6} {:>6} {:>6}  {:>8}", "RATIO IN THE SAME RUN", "P25", "MEDIAN", "P75", "TARGET");
+    for target in targets {
+        println!(
+            "{:<72} {:>6.2} {:>6.2} {:>6.2}  {:>2} {:>5.2}  {}",
+            target.what,
+            target.ratio.p25,
+            target.ratio.median,
+            target.ratio.p75,
+            if target.at_most { "<=" } else { ">=" },
+            target.bound,
+            if target.is_met() { "met" } else { "MISSED" }
+        );
+    }
+}
+
+/// The machine, as far as figures depend on it.
+pub fn machine() -> serde_json::Value {
+    let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let cpu = line("/proc/cpuinfo").lines().find_map(|line| {
+        line.strip_prefix("model name").map(|rest| rest.trim_start_matches([' ', '\t', ':']).to_owned())
+    });
+    json!({
+        "kernel": line("/proc/sys/kernel/osrelease"),
+        "cpu": cpu,
+        "cpus": std::thread::available_parallelism().map_or(0, usize::from),
+        "load": line("/proc/loadavg"),
+        "steal": steal(),
+    })
+}
+
+/// Clock ticks that the hypervisor gave to others, since boot.
+fn steal() -> Option<u64> {
+    fs::read_to_string("/proc/stat").ok()?.lines().next()?.split_whitespace().nth(8)?.parse().ok()
+}
+
+/// Writes everything, raw samples included.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(path: &Path, result: &impl Serialize) -> Result<()> {
+    fs::write(path, serde_json::to_string_pretty(result)?)
+        .with_context(|| format!("writing {}", path.display()))
+}
