@@ -66,16 +66,21 @@ impl Way {
 
 /// Names that targets and the report refer to.
 pub const NOTHING: &str = "nothing";
-pub const PODWIRE_LOCAL: &str = "podwire, local device";
-pub const PODWIRE_VXLAN: &str = "podwire, VXLAN";
-pub const PODWIRE_SNAP: &str = "podwire, VXLAN, truncate 128 (snap)";
+pub const PODWIRE_LOCAL: &str = "podwire, local mirror";
+pub const PODWIRE_VXLAN: &str = "podwire, VXLAN mirror";
+pub const PODWIRE_SNAP: &str = "podwire, VXLAN snap (truncate 128)";
 pub const MIRRED: &str = "tc u32 + mirred, local device";
 pub const MIRRED_VXLAN: &str = "tc u32 + mirred + kernel vxlan";
 pub const CLONE: &str = "plain bpf_clone_redirect, local device";
 pub const NFT_DUP: &str = "nft dup (netdev ingress), local device";
 
-/// All of them.
-pub fn all() -> Vec<Contender> {
+/// The base, and those whose name contains one of `parts`; all when there are no parts.
+pub fn chosen(parts: &[String]) -> Vec<Contender> {
+    let wanted = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()));
+    all().into_iter().filter(|one| one.name == NOTHING || wanted(one.name)).collect()
+}
+
+fn all() -> Vec<Contender> {
     let vxlan = |vni| Some(Tunnel::Vxlan { vni, port: PODWIRE_PORT });
     let podwire = |target, rules: &[Rule], truncate| Way::Podwire {
         target,

@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
@@ -16,16 +16,20 @@ use crate::kernel::{Program, go_first};
 /// Where the generator runs; all else runs on the other processors.
 const PROCESSOR: usize = 0;
 
-/// Binds the calling thread, and those that it will start, to all processors but the generator's.
+/// Runs `work` on a thread that is kept, with those that it starts, off the generator's processor.
 ///
 /// # Errors
-/// On a machine with one processor.
-pub fn keep_off() -> Result<()> {
-    let mut set = CpuSet::new();
-    for processor in (0..CpuSet::count()).filter(|processor| *processor != PROCESSOR) {
-        set.set(processor)?;
-    }
-    sched_setaffinity(Pid::from_raw(0), &set).context("the bench needs two processors")
+/// On a machine with one processor; as `work` says.
+pub fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let thread = std::thread::spawn(move || {
+        let mut set = CpuSet::new();
+        for processor in (0..CpuSet::count()).filter(|processor| *processor != PROCESSOR) {
+            set.set(processor)?;
+        }
+        sched_setaffinity(Pid::from_raw(0), &set).context("the bench needs two processors")?;
+        work()
+    });
+    thread.join().map_err(|_| anyhow!("the measuring thread panicked"))?
 }
 
 /// A pod's side of its cable, ready to send.

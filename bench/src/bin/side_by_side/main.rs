@@ -13,13 +13,16 @@ mod report;
 mod scene;
 mod spread;
 mod target;
+mod tcp;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
-use serde_json::json;
+use clap::{Parser, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::target::Target;
 
 /// podwire beside what Linux has.
 #[derive(Debug, Parser)]
@@ -31,15 +34,30 @@ struct Options {
     /// Write everything, raw samples included, to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Only these parts
+    #[arg(long, value_enum)]
+    part: Vec<Part>,
     /// Bytes of a frame in the measurement per packet
     #[arg(long, default_value_t = 64)]
     frame: usize,
     /// Rounds of the measurement per packet
     #[arg(long)]
     rounds: Option<usize>,
+    /// Only contenders whose name contains this, for a profile; may be given more than once
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
     /// Frames of one contender in one round
     #[arg(long, default_value_t = 8192)]
     burst: u32,
+}
+
+/// A part of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Added time per packet at a pod's hook
+    PerPacket,
+    /// TCP throughput under a mirror
+    Tcp,
 }
 
 fn main() -> Result<ExitCode> {
@@ -52,30 +70,50 @@ fn main() -> Result<ExitCode> {
 }
 
 fn run(options: &Options) -> Result<()> {
-    generator::keep_off()?;
     let before = report::machine();
+    let mut result = serde_json::Map::new();
+    let mut targets = Vec::new();
+    let wants = |part| options.part.is_empty() || options.part.contains(&part);
+    if wants(Part::PerPacket) {
+        result.insert("perPacket".into(), per_packet(options, &mut targets)?);
+    }
+    if wants(Part::Tcp) {
+        result.insert("tcp".into(), tcp(options, &mut targets)?);
+    }
+    report::heading("Against the targets");
+    report::targets(&targets);
+    result.insert("targets".into(), serde_json::to_value(&targets)?);
+    result.insert("machine".into(), json!({"before": before, "after": report::machine()}));
+    options.json.as_ref().map_or(Ok(()), |path| report::write(path, &result))
+}
+
+fn per_packet(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
     let rounds = options.rounds.unwrap_or(if options.quick { 40 } else { 200 });
     let plan = per_packet::Plan { rounds, burst: options.burst, frame_len: options.frame };
     report::heading(&format!(
-        "Processor time per packet at a pod's hook, ns more than with nothing there: frames of {} bytes, {} rounds \
-         of {} frames",
-        plan.frame_len, plan.rounds, plan.burst
+        "Processor time per packet at a pod's hook, ns more than with nothing there: {} rounds of {} frames of {} \
+         bytes",
+        plan.rounds, plan.burst, plan.frame_len
     ));
-    let rows = per_packet::measure(plan)?;
+    let contenders = contender::chosen(&options.only);
+    let rows = generator::apart(move || per_packet::measure(plan, &contenders))?;
     report::per_packet(&rows);
-    let targets = target::per_packet(&rows)?;
-    report::heading("Against the targets");
-    report::targets(&targets);
-    if let Some(path) = &options.json {
-        let after = report::machine();
-        report::write(
-            path,
-            &json!({
-                "machine": {"before": before, "after": after},
-                "perPacket": {"unit": "ns", "plan": plan, "rows": rows},
-                "targets": targets,
-            }),
-        )?;
-    }
-    Ok(())
+    targets.extend(target::per_packet(&rows));
+    Ok(json!({"unit": "ns", "plan": plan, "rows": rows}))
+}
+
+fn tcp(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
+    let plan = match options.quick {
+        true => tcp::Plan { rounds: 4, bytes: 1 << 30 },
+        false => tcp::Plan { rounds: 12, bytes: 3 << 30 },
+    };
+    report::heading(&format!(
+        "TCP throughput from pod to pod, one stream of {} MiB, {} rounds",
+        plan.bytes >> 20,
+        plan.rounds
+    ));
+    let rows = tcp::measure(plan)?;
+    report::tcp(&rows);
+    targets.extend(tcp::targets(&rows)?);
+    Ok(json!({"unit": "Gbit/s", "plan": plan, "rows": rows}))
 }

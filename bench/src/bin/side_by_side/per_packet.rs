@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::contender::{self, Contender, NOTHING, Sink};
+use crate::contender::{Contender, NOTHING, Sink};
 use crate::frame;
 use crate::generator::Generator;
 use crate::scene::{self, Scene, tap};
 use crate::spread::Spread;
 
 /// What has not come by now is lost, when no counter has moved for so long.
-const STILL: Duration = Duration::from_millis(60);
+const STILL: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The stack counts packets to it and refuses them.
 const NOWHERE: [u8; 4] = [127, 0, 0, 1];
@@ -70,11 +70,10 @@ impl Standing {
 ///
 /// # Errors
 /// Without root, or without the tools that a contender needs.
-pub fn measure(plan: Plan) -> Result<Vec<Row>> {
-    let contenders = contender::all();
-    let scene = Scene::new(&contenders)?;
+pub fn measure(plan: Plan, contenders: &[Contender]) -> Result<Vec<Row>> {
+    let scene = Scene::new(contenders)?;
     let sending = std::thread::scope(|scope| {
-        let thread = scope.spawn(|| rounds(plan, &contenders, &scene));
+        let thread = scope.spawn(|| rounds(plan, contenders, &scene));
         thread.join().map_err(|_| anyhow::anyhow!("the generator panicked"))?
     });
     let mut rows = sending?;

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::per_packet::Row;
 use crate::spread::Spread;
 use crate::target::Target;
+use crate::tcp::Row as Stream;
 
 /// Says what is being done.
 pub fn heading(text: &str) {
@@ -47,19 +48,29 @@ pub fn per_packet(rows: &[Row]) {
     }
 }
 
+/// The table of TCP throughput.
+pub fn tcp(rows: &[Stream]) {
+    println!("{:<48} {:>7} {:>7} {:>7} {:>7}  RETRANSMITS", "GBIT/S", "P25", "MEDIAN", "P75", "COPIED");
+    for row in rows {
+        let (rate, copied) = (row.rate, row.copied.median);
+        println!(
+            "{:<48} {:>7.1} {:>7.1} {:>7.1} {copied:>7.2}  {:>11}",
+            row.name, rate.p25, rate.median, rate.p75, row.retransmits
+        );
+    }
+}
+
 /// Figures against what they should be.
 pub fn targets(targets: &[Target]) {
-    println!("{:<72} {:>6} {:>6} {:>6}  {:>8}", "RATIO IN THE SAME RUN", "P25", "MEDIAN", "P75", "TARGET");
+    println!("{:<80} {:>6} {:>6} {:>6}  TARGET", "RATIO IN THE SAME RUN", "P25", "MEDIAN", "P75");
     for target in targets {
         println!(
-            "{:<72} {:>6.2} {:>6.2} {:>6.2}  {:>2} {:>5.2}  {}",
+            "{:<80} {:>6.2} {:>6.2} {:>6.2}  {}",
             target.what,
             target.ratio.p25,
             target.ratio.median,
             target.ratio.p75,
-            if target.at_most { "<=" } else { ">=" },
-            target.bound,
-            if target.is_met() { "met" } else { "MISSED" }
+            target.verdict()
         );
     }
 }

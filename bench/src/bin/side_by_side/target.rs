@@ -1,6 +1,5 @@
 //! What podwire aims at, as ratios to its rivals in the same run.
 
-use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::contender::{
@@ -14,23 +13,24 @@ use crate::spread::Spread;
 pub struct Target {
     pub what: String,
     pub ratio: Spread,
-    pub bound: f64,
+    /// None: shown for comparison.
+    pub bound: Option<f64>,
     /// The ratio should not be above the bound, else not below it.
     pub at_most: bool,
 }
 
 impl Target {
-    /// Whether the median keeps to the bound.
-    pub fn is_met(&self) -> bool {
-        if self.at_most { self.ratio.median <= self.bound } else { self.ratio.median >= self.bound }
+    /// The bound, and whether the median keeps to it.
+    pub fn verdict(&self) -> String {
+        let Some(bound) = self.bound else { return "for comparison".into() };
+        let met = if self.at_most { self.ratio.median <= bound } else { self.ratio.median >= bound };
+        let (sign, word) = (if self.at_most { "<=" } else { ">=" }, if met { "met" } else { "MISSED" });
+        format!("{sign} {bound:.2} {word}")
     }
 }
 
-/// Those of the measurement per packet.
-///
-/// # Errors
-/// When a row is missing.
-pub fn per_packet(rows: &[Row]) -> Result<Vec<Target>> {
+/// Those of the measurement per packet; without those whose rows are not there.
+pub fn per_packet(rows: &[Row]) -> Vec<Target> {
     [
         (PODWIRE_VXLAN, MIRRED_VXLAN, 0.5),
         (PODWIRE_LOCAL, MIRRED, 1.1),
@@ -38,11 +38,11 @@ pub fn per_packet(rows: &[Row]) -> Result<Vec<Target>> {
         (PODWIRE_SNAP, CLONE, 1.0 / 3.0),
     ]
     .into_iter()
-    .map(|(own, rival, bound)| {
-        Ok(Target {
+    .filter_map(|(own, rival, bound)| {
+        Some(Target {
             what: format!("{own} / {rival}: added ns"),
             ratio: ratio(rows, own, rival)?,
-            bound,
+            bound: Some(bound),
             at_most: true,
         })
     })
@@ -50,11 +50,10 @@ pub fn per_packet(rows: &[Row]) -> Result<Vec<Target>> {
 }
 
 /// Each round's ratio of what two contenders add.
-fn ratio(rows: &[Row], own: &str, rival: &str) -> Result<Spread> {
-    let samples = |name: &str| {
-        let row = rows.iter().find(|row| row.name == name);
-        row.map(|row| row.samples.as_slice()).with_context(|| format!("no row {name}"))
-    };
+fn ratio(rows: &[Row], own: &str, rival: &str) -> Option<Spread> {
+    let samples = |name: &str| rows.iter().find(|row| row.name == name).map(|row| row.samples.as_slice());
     let (base, own, rival) = (samples(NOTHING)?, samples(own)?, samples(rival)?);
-    Ok(Spread::of(base.iter().zip(own).zip(rival).map(|((base, own), rival)| (own - base) / (rival - base))))
+    Some(Spread::of(
+        base.iter().zip(own).zip(rival).map(|((base, own), rival)| (own - base) / (rival - base)),
+    ))
 }
