@@ -11,7 +11,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use podwire_harness::{NetNs, Pod};
 
-use crate::kernel::{Program, go_first};
+use crate::kernel::{Attached, Program, go_first};
 
 /// Where the generator runs; all else runs on the other processors.
 const PROCESSOR: usize = 0;
@@ -37,6 +37,7 @@ pub fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'stati
 pub struct Outlet {
     netns: File,
     program: Program,
+    _known: Attached,
 }
 
 impl Outlet {
@@ -44,8 +45,17 @@ impl Outlet {
     pub fn open(node: &NetNs, pod: &Pod) -> Result<Self> {
         // XDP frames reach the other end of a veth pair only with NAPI there, which GRO switches on.
         node.offload(&pod.interface, "gro", true)?;
-        let program = Program::xdp_redirect(ifindex(&pod.netns, "eth0")?)?;
-        Ok(Self { netns: File::open(format!("/run/netns/{}", pod.netns.name()))?, program })
+        // The kernel patches its code when it first sees an XDP program, and again when it has seen the last of it,
+        // which takes it tens of milliseconds. While the program is at some interface, that happens once.
+        pod.netns.ip(&["link", "add", "spare", "type", "veth", "peer", "name", "spare-p"])?;
+        let (outlet, spare) = (ifindex(&pod.netns, "eth0")?, ifindex(&pod.netns, "spare")?);
+        let (program, known) = pod.netns.enter(move || {
+            let program = Program::xdp_redirect(outlet)?;
+            let known = program.attach(spare)?;
+            Ok((program, known))
+        })?;
+        let netns = File::open(format!("/run/netns/{}", pod.netns.name()))?;
+        Ok(Self { netns, program, _known: known })
     }
 }
 

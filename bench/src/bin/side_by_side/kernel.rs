@@ -9,8 +9,9 @@ use std::ptr;
 
 use anyhow::{Result, ensure};
 use libbpf_sys::{
-    BPF_F_TEST_XDP_LIVE_FRAMES, BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_INGRESS, bpf_insn,
-    bpf_link_create, bpf_prog_load, bpf_prog_test_run_opts, bpf_prog_type, bpf_test_run_opts,
+    BPF_F_TEST_XDP_LIVE_FRAMES, BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_INGRESS, BPF_XDP,
+    bpf_attach_type, bpf_insn, bpf_link_create, bpf_prog_load, bpf_prog_test_run_opts, bpf_prog_type,
+    bpf_test_run_opts,
 };
 
 /// Go on with the next program, then with the stack (`linux/bpf.h`).
@@ -26,7 +27,10 @@ const EXIT: u8 = 0x95;
 
 /// A loaded program.
 #[derive(Debug)]
-pub struct Program(OwnedFd);
+pub struct Program {
+    descriptor: OwnedFd,
+    hook: bpf_attach_type,
+}
 
 /// A program at a hook; leaves it on drop.
 #[derive(Debug)]
@@ -82,14 +86,17 @@ impl Program {
         };
         ensure!(fd >= 0, "loading a program: {}", io::Error::last_os_error());
         // SAFETY: the kernel has just given us this descriptor, and nobody else.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
+        let hook = if kind == BPF_PROG_TYPE_XDP { BPF_XDP } else { BPF_TCX_INGRESS };
+        Ok(Self { descriptor, hook })
     }
 
-    /// Attaches it at tcx ingress of an interface of the caller's namespace.
+    /// Attaches it at an interface of the caller's namespace: one of the TC hook's programs at ingress, an XDP
+    /// program as the driver's.
     pub fn attach(&self, ifindex: u32) -> Result<Attached> {
         // SAFETY: no options.
         let fd = unsafe {
-            bpf_link_create(self.0.as_raw_fd(), i32::try_from(ifindex)?, BPF_TCX_INGRESS, ptr::null())
+            bpf_link_create(self.descriptor.as_raw_fd(), i32::try_from(ifindex)?, self.hook, ptr::null())
         };
         ensure!(fd >= 0, "attaching to interface {ifindex}: {}", io::Error::from_raw_os_error(-fd));
         // SAFETY: the kernel has just given us this descriptor, and nobody else.
@@ -108,7 +115,7 @@ impl Program {
             ..bpf_test_run_opts::default()
         };
         // SAFETY: every pointer is to as many bytes as said beside it, and outlives the call.
-        let result = unsafe { bpf_prog_test_run_opts(self.0.as_raw_fd(), &raw mut options) };
+        let result = unsafe { bpf_prog_test_run_opts(self.descriptor.as_raw_fd(), &raw mut options) };
         ensure!(result == 0, "sending {count} frames: {}", io::Error::from_raw_os_error(-result));
         Ok(())
     }

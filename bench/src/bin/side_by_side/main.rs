@@ -5,9 +5,11 @@
 mod books;
 mod contender;
 mod enclosure;
+mod forwarding;
 mod frame;
 mod generator;
 mod kernel;
+mod ovs;
 mod per_packet;
 mod report;
 mod scene;
@@ -37,6 +39,9 @@ struct Options {
     /// Only these parts
     #[arg(long, value_enum)]
     part: Vec<Part>,
+    /// Frames per second that are offered to Open vSwitch and to podwire
+    #[arg(long, default_value_t = 250_000)]
+    offer: u32,
     /// Bytes of a frame in the measurement per packet
     #[arg(long, default_value_t = 64)]
     frame: usize,
@@ -58,6 +63,8 @@ enum Part {
     PerPacket,
     /// TCP throughput under a mirror
     Tcp,
+    /// Open vSwitch's userspace datapath, forwarding and mirroring
+    Ovs,
 }
 
 fn main() -> Result<ExitCode> {
@@ -79,6 +86,9 @@ fn run(options: &Options) -> Result<()> {
     }
     if wants(Part::Tcp) {
         result.insert("tcp".into(), tcp(options, &mut targets)?);
+    }
+    if wants(Part::Ovs) {
+        result.insert("ovs".into(), ovs(options, &mut targets)?);
     }
     report::heading("Against the targets");
     report::targets(&targets);
@@ -116,4 +126,25 @@ fn tcp(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
     report::tcp(&rows);
     targets.extend(tcp::targets(&rows)?);
     Ok(json!({"unit": "Gbit/s", "plan": plan, "rows": rows}))
+}
+
+fn ovs(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
+    let plan = forwarding::Plan {
+        rounds: if options.quick { 2 } else { 10 },
+        offer: options.offer,
+        milliseconds: if options.quick { 400 } else { 1000 },
+        frame_len: options.frame,
+    };
+    report::heading(&format!(
+        "Packets from pod to pod at an offer of {} a second for {} ms, {} rounds",
+        plan.offer, plan.milliseconds, plan.rounds
+    ));
+    if !ovs::is_installed() {
+        report::note("Open vSwitch is not installed; left out.");
+        return Ok(Value::Null);
+    }
+    let rows = generator::apart(move || forwarding::measure(plan))?;
+    report::forwarding(&rows);
+    targets.extend(forwarding::targets(&rows));
+    Ok(json!({"unit": "packets per second", "plan": plan, "rows": rows}))
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::forwarding::Row as Forwarding;
 use crate::per_packet::Row;
 use crate::spread::Spread;
 use crate::target::Target;
@@ -16,6 +17,11 @@ use crate::tcp::Row as Stream;
 /// Says what is being done.
 pub fn heading(text: &str) {
     println!("\n{text}\n");
+}
+
+/// Says what is to be known.
+pub fn note(text: &str) {
+    println!("{text}");
 }
 
 /// The table of the measurement per packet.
@@ -56,6 +62,30 @@ pub fn tcp(rows: &[Stream]) {
         println!(
             "{:<48} {:>7.1} {:>7.1} {:>7.1} {copied:>7.2}  {:>11}",
             row.name, rate.p25, rate.median, rate.p75, row.retransmits
+        );
+    }
+}
+
+/// The table of forwarding.
+pub fn forwarding(rows: &[Forwarding]) {
+    println!(
+        "{:<56} {:>9} {:>9} {:>9} {:>9} {:>10}  LOSS",
+        "PACKETS PER SECOND", "P25", "DELIVERED", "P75", "COPIES", "OFFERED"
+    );
+    for row in rows {
+        let originals = row.offered_packets.saturating_sub(row.delivered_packets);
+        let copies = row.offered_packets.saturating_sub(row.copied_packets) * u64::from(row.wants_copies);
+        let percent = |lost: u64| lost as f64 * 100.0 / row.offered_packets.max(1) as f64;
+        println!(
+            "{:<56} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>10}  {:.1} % of packets, {:.1} % of copies",
+            row.name,
+            row.delivered.p25,
+            row.delivered.median,
+            row.delivered.p75,
+            row.copied.median,
+            row.offered_packets,
+            percent(originals),
+            percent(copies)
         );
     }
 }
