@@ -40,7 +40,7 @@ struct Options {
     #[arg(long, value_enum)]
     part: Vec<Part>,
     /// Frames per second that are offered to Open vSwitch and to podwire
-    #[arg(long, default_value_t = 250_000)]
+    #[arg(long, default_value_t = 200_000)]
     offer: u32,
     /// Bytes of a frame in the measurement per packet
     #[arg(long, default_value_t = 64)]
@@ -143,7 +143,7 @@ fn ovs(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
         report::note("Open vSwitch is not installed; left out.");
         return Ok(Value::Null);
     }
-    let rows = generator::apart(move || forwarding::measure(plan))?;
+    let rows = forwarding::measure(plan)?;
     report::forwarding(&rows);
     targets.extend(forwarding::targets(&rows));
     Ok(json!({"unit": "packets per second", "plan": plan, "rows": rows}))

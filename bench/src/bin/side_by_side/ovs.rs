@@ -166,7 +166,9 @@ impl Switch {
         let folder = self.folder.display().to_string();
         let log = std::fs::File::create(self.folder.join(format!("{program}.log")))?;
         let child = node
-            .command("env")
+            // As the generator: before what else the machine does.
+            .command("nice")
+            .args(["-n", "-20", "env"])
             .args(places(&folder))
             .arg(program)
             .args(words)
