@@ -27,6 +27,8 @@ pub fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'stati
             set.set(processor)?;
         }
         sched_setaffinity(Pid::from_raw(0), &set).context("the bench needs two processors")?;
+        // What podwire does in user space must keep pace with the generator.
+        go_first();
         work()
     });
     thread.join().map_err(|_| anyhow!("the measuring thread panicked"))?

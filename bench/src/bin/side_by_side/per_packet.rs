@@ -39,16 +39,26 @@ pub struct Row {
     pub copies: u64,
     /// ns per packet, a value for each round.
     pub samples: Vec<f64>,
-    /// podwire's own books of the session, where there is one.
-    pub session: Option<String>,
+    /// podwire's own books, warming up included: copies wanted, and of these those that went by the ring to user
+    /// space, without a clone.
+    pub snapshots: Option<(u64, u64)>,
 }
 
 impl Row {
-    /// Whether anything was lost, in one word.
-    pub fn loss(&self) -> Option<String> {
+    /// What is to be known beside the figures: losses, and snapshots that became clones.
+    pub fn remark(&self) -> String {
         let originals = self.offered.saturating_sub(self.passed);
         let copies = if self.wants_copies { self.passed.saturating_sub(self.copies) } else { 0 };
-        (originals + copies > 0).then(|| format!("lost {originals} originals, {copies} copies"))
+        let loss = match (originals, copies) {
+            (0, 0) => "none".to_owned(),
+            _ => format!("{originals} originals, {copies} copies"),
+        };
+        match self.snapshots {
+            Some((wanted, taken)) if taken > 0 && taken < wanted => {
+                format!("{loss}; {} of {wanted} copies were clones, for want of a reader", wanted - taken)
+            }
+            _ => loss,
+        }
     }
 }
 
@@ -86,7 +96,7 @@ pub fn measure(plan: Plan, contenders: &[Contender]) -> Result<Vec<Row>> {
             .find(|(contender, pod)| scene::target(pod, &contender.way).is_some_and(|own| own == *target));
         let row = name.and_then(|(contender, _)| rows.iter_mut().find(|row| row.name == contender.name));
         if let Some(row) = row {
-            row.session = Some(format!("{books:?}"));
+            row.snapshots = Some((books.matched_packets, books.handed_packets));
         }
     }
     for row in &mut rows {
@@ -107,7 +117,7 @@ fn rounds(plan: Plan, contenders: &[Contender], scene: &Scene) -> Result<Vec<Row
             passed: 0,
             copies: 0,
             samples: Vec::new(),
-            session: None,
+            snapshots: None,
         })
         .collect();
     let frames: Vec<Vec<u8>> =

@@ -42,7 +42,7 @@ pub fn per_packet(rows: &[Row]) {
             row.offered,
             row.passed,
             row.copies,
-            row.loss().unwrap_or_else(|| "none".into())
+            row.remark()
         );
     }
     if let Some(base) = rows.first() {
