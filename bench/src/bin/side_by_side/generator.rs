@@ -11,7 +11,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use podwire_harness::{NetNs, Pod};
 
-use crate::kernel::{Attached, Program, go_first};
+use crate::kernel::{Attached, Program};
 
 /// Where the generator runs; all else runs on the other processors.
 const PROCESSOR: usize = 0;
@@ -27,8 +27,6 @@ pub fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'stati
             set.set(processor)?;
         }
         sched_setaffinity(Pid::from_raw(0), &set).context("the bench needs two processors")?;
-        // What podwire does in user space must keep pace with the generator.
-        go_first();
         work()
     });
     thread.join().map_err(|_| anyhow!("the measuring thread panicked"))?
@@ -73,7 +71,6 @@ impl Generator {
         let mut set = CpuSet::new();
         set.set(PROCESSOR)?;
         sched_setaffinity(Pid::from_raw(0), &set)?;
-        go_first();
         Ok(Self { softirq: softirq_times() })
     }
 

@@ -77,6 +77,8 @@ fn main() -> Result<ExitCode> {
 }
 
 fn run(options: &Options) -> Result<()> {
+    // What is started from here on inherits it: both ends of a transfer, a switch, podwire's own threads.
+    kernel::go_first();
     let before = report::machine();
     let mut result = serde_json::Map::new();
     let mut targets = Vec::new();

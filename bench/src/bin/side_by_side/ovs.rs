@@ -166,9 +166,7 @@ impl Switch {
         let folder = self.folder.display().to_string();
         let log = std::fs::File::create(self.folder.join(format!("{program}.log")))?;
         let child = node
-            // As the generator: before what else the machine does.
-            .command("nice")
-            .args(["-n", "-20", "env"])
+            .command("env")
             .args(places(&folder))
             .arg(program)
             .args(words)
