@@ -27,14 +27,16 @@ impl Books {
         })
     }
 
-    /// Packets received by interface.
-    pub fn received(&self) -> Result<HashMap<String, u64>> {
+    /// Packets and bytes received by interface.
+    pub fn received(&self) -> Result<HashMap<String, (u64, u64)>> {
         let text = read(&self.devices)?;
         Ok(text
             .lines()
             .filter_map(|line| {
                 let (name, fields) = line.split_once(':')?;
-                Some((name.trim().to_owned(), fields.split_whitespace().nth(1)?.parse().ok()?))
+                let mut fields = fields.split_whitespace().map(|field| field.parse().ok());
+                let (bytes, packets) = (fields.next()??, fields.next()??);
+                Some((name.trim().to_owned(), (packets, bytes)))
             })
             .collect())
     }

@@ -6,6 +6,9 @@ use podwire_datapath::core::wire::encap::Tunnel;
 
 use crate::scene::PODWIRE_PORT;
 
+/// Outer Ethernet, IPv4, UDP and VXLAN headers.
+const VXLAN_OVERHEAD: usize = 14 + 20 + 8 + 8;
+
 /// A row of the table.
 #[derive(Clone, Debug)]
 pub struct Contender {
@@ -55,6 +58,26 @@ impl Way {
         }
     }
 
+    /// The program that puts it in force, where that is one of its own.
+    pub fn program(&self) -> Option<&'static str> {
+        match self {
+            Self::NftDup => Some("nft"),
+            Self::Tee => Some("iptables"),
+            _ => None,
+        }
+    }
+
+    /// Bytes of a copy of a frame of `len` bytes where it arrives.
+    pub fn copy_len(&self, len: usize) -> usize {
+        match self {
+            Self::Podwire { target: Some(_), options, .. } => {
+                options.truncate.map_or(len, |most| len.min(most as usize)) + VXLAN_OVERHEAD
+            }
+            Self::MirredVxlan => len + VXLAN_OVERHEAD,
+            _ => len,
+        }
+    }
+
     /// Whether it needs a local device.
     pub fn wants_tap(&self) -> bool {
         match self {
@@ -78,6 +101,12 @@ pub const NFT_DUP: &str = "nft dup (netdev ingress), local device";
 pub fn chosen(parts: &[String]) -> Vec<Contender> {
     let wanted = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()));
     all().into_iter().filter(|one| one.name == NOTHING || wanted(one.name)).collect()
+}
+
+/// Whether a program can be started.
+pub fn is_installed(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).exists()))
 }
 
 fn all() -> Vec<Contender> {

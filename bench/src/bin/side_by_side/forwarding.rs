@@ -111,7 +111,8 @@ impl Side {
 
     fn standing(&self, copies: Copies) -> Result<(u64, u64)> {
         let of = |books: &Books, name: &str| -> Result<u64> {
-            books.received()?.get(name).copied().with_context(|| format!("no {name}"))
+            let (packets, _) = *books.received()?.get(name).with_context(|| format!("no {name}"))?;
+            Ok(packets)
         };
         let copied = match copies {
             Copies::None => 0,

@@ -107,7 +107,12 @@ fn per_packet(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
          bytes",
         plan.rounds, plan.burst, plan.frame_len
     ));
-    let contenders = contender::chosen(&options.only);
+    let (contenders, missing): (Vec<_>, Vec<_>) = contender::chosen(&options.only)
+        .into_iter()
+        .partition(|contender| contender.way.program().is_none_or(contender::is_installed));
+    for contender in missing {
+        report::note(&format!("{} is left out: it is not installed.", contender.name));
+    }
     let rows = generator::apart(move || per_packet::measure(plan, &contenders))?;
     report::per_packet(&rows);
     targets.extend(target::per_packet(&rows));
@@ -124,6 +129,10 @@ fn tcp(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
         plan.bytes >> 20,
         plan.rounds
     ));
+    if !contender::is_installed("iperf3") {
+        report::note("iperf3 is not installed; left out.");
+        return Ok(Value::Null);
+    }
     let rows = tcp::measure(plan)?;
     report::tcp(&rows);
     targets.extend(tcp::targets(&rows)?);
@@ -141,7 +150,7 @@ fn ovs(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
         "Packets from pod to pod at an offer of {} a second for {} ms, {} rounds",
         plan.offer, plan.milliseconds, plan.rounds
     ));
-    if !ovs::is_installed() {
+    if !contender::is_installed("ovs-vswitchd") {
         report::note("Open vSwitch is not installed; left out.");
         return Ok(Value::Null);
     }

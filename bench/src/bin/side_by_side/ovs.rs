@@ -22,11 +22,6 @@ pub struct Switch {
     _processes: Vec<Background>,
 }
 
-/// Whether it can be run here.
-pub fn is_installed() -> bool {
-    Path::new("/usr/sbin/ovs-vswitchd").exists() && Path::new(SCHEMA).exists()
-}
-
 /// Where the switch sends copies of what a pod sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {

@@ -37,6 +37,9 @@ pub struct Row {
     pub offered: u64,
     pub passed: u64,
     pub copies: u64,
+    pub copied_bytes: u64,
+    /// Bytes that a copy should have, its tunnel's headers included.
+    pub copy_len: usize,
     /// ns per packet, a value for each round.
     pub samples: Vec<f64>,
     /// podwire's own books, warming up included: copies wanted, and of these those that went by the ring to user
@@ -53,6 +56,10 @@ impl Row {
             (0, 0) => "none".to_owned(),
             _ => format!("{originals} originals, {copies} copies"),
         };
+        if self.copied_bytes != self.copies * self.copy_len as u64 {
+            let len = self.copied_bytes as f64 / self.copies.max(1) as f64;
+            return format!("{loss}; WRONG COPIES: {len:.1} bytes each, not {}", self.copy_len);
+        }
         match self.snapshots {
             Some((wanted, taken)) if taken > 0 && taken < wanted => {
                 format!("{loss}; {} of {wanted} copies were clones, for want of a reader", wanted - taken)
@@ -67,12 +74,13 @@ impl Row {
 struct Standing {
     passed: u64,
     copies: u64,
+    bytes: u64,
 }
 
 impl Standing {
     /// Where things stand when nothing is lost.
     fn after(self, burst: u32) -> Self {
-        Self { passed: self.passed + u64::from(burst), copies: self.copies + u64::from(burst) }
+        Self { passed: self.passed + u64::from(burst), copies: self.copies + u64::from(burst), ..self }
     }
 }
 
@@ -116,6 +124,8 @@ fn rounds(plan: Plan, contenders: &[Contender], scene: &Scene) -> Result<Vec<Row
             offered: 0,
             passed: 0,
             copies: 0,
+            copied_bytes: 0,
+            copy_len: contender.way.copy_len(plan.frame_len),
             samples: Vec::new(),
             snapshots: None,
         })
@@ -136,6 +146,7 @@ fn rounds(plan: Plan, contenders: &[Contender], scene: &Scene) -> Result<Vec<Row
             row.offered += u64::from(plan.burst);
             row.passed += after.passed - before.passed;
             row.copies += after.copies - before.copies;
+            row.copied_bytes += after.bytes - before.bytes;
             row.samples.push(time as f64 / f64::from(plan.burst));
         }
     }
@@ -143,15 +154,15 @@ fn rounds(plan: Plan, contenders: &[Contender], scene: &Scene) -> Result<Vec<Row
 }
 
 fn standing(scene: &Scene, contenders: &[Contender], index: usize) -> Result<Standing> {
-    let copies = match contenders[index].way.sink() {
-        Sink::None => 0,
+    let (copies, bytes) = match contenders[index].way.sink() {
+        Sink::None => (0, 0),
         Sink::Tap => {
             let out = format!("{}-out", tap(&scene.topology.pods[index]));
             *scene.node_books.received()?.get(&out).context("no tap")?
         }
         Sink::Collector => *scene.collector_books.received()?.get("eth0").context("no eth0")?,
     };
-    Ok(Standing { passed: scene.node_books.ip_received()?, copies })
+    Ok(Standing { passed: scene.node_books.ip_received()?, copies, bytes })
 }
 
 /// Waits until all has arrived, or nothing moves any more.
