@@ -10,6 +10,7 @@ mod privilege;
 mod setup;
 mod terminal;
 mod test;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -58,6 +59,8 @@ enum Command {
     },
     /// Run the fuzz targets one after the other
     Fuzz(fuzz::Options),
+    /// Boot other kernels in QEMU and run the tests that need root inside
+    Vm(vm::Options),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Demo { arguments } => demo::command(&arguments, install),
         Command::Bench { arguments } => bench::command(&arguments, install),
         Command::Fuzz(options) => fuzz::command(&options, install),
+        Command::Vm(options) => vm::command(&options, install),
     };
     match outcome {
         Ok(code) => code,

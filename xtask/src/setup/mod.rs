@@ -105,6 +105,11 @@ pub fn ensure(groups: &[Group]) -> Result<()> {
     Ok(())
 }
 
+/// The Debian packages that `groups` need, optional ones included.
+pub fn package_names(groups: &[Group]) -> Vec<String> {
+    groups.iter().flat_map(|group| packages::wanted(*group)).map(|package| package.name).collect()
+}
+
 /// What is not there yet, as far as it can be known before the first step.
 struct Missing {
     packages: Vec<Package>,

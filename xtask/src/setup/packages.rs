@@ -25,6 +25,8 @@ pub enum Group {
     Fuzz,
     /// Measure podwire beside what Linux has
     Bench,
+    /// Boot other kernels and run the tests inside
+    Vm,
 }
 
 /// A Debian package and what it is for.
@@ -69,6 +71,17 @@ const TESTS: &[(&str, &str)] = &[
     ("curl", "HTTP traffic"),
 ];
 
+const KERNELS: &[(&str, &str)] = &[
+    ("qemu-system-x86", "is the machine that other kernels boot on"),
+    ("busybox-static", "is the first program of the guest"),
+    ("cpio", "packs the guest's first file system"),
+    ("e2fsprogs", "makes the guest's disks"),
+    ("kmod", "finds the modules that the guest needs"),
+    ("xz-utils", "unpacks kernel modules"),
+    ("zstd", "unpacks kernel modules"),
+    ("libcap2-bin", "starts tests with fewer capabilities"),
+];
+
 /// Tools that make a test's report better, not different.
 const OPTIONAL: &[(&str, &str)] = &[("bpftool", "shows BPF programs left behind")];
 
@@ -91,6 +104,7 @@ pub fn wanted(group: Group) -> Vec<Package> {
         Group::Demo => &[COMPILER, TRAFFIC, &[("tcpdump", "captures what the demo's collector receives")]],
         Group::Test => &[COMPILER, TRAFFIC, TESTS],
         Group::Bench => &[COMPILER, TRAFFIC, BENCHES],
+        Group::Vm => &[KERNELS],
         Group::Lint | Group::Fuzz => &[COMPILER, &[("g++", "compiles libFuzzer for the fuzz targets")]],
     };
     let mut packages: Vec<Package> =
