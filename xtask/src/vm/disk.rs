@@ -151,7 +151,8 @@ fn copy_tree(from: &Path, to: &Path, without: &[&str]) -> Result<()> {
     workspace::run(&mut command, &format!("copying {}", from.display()))
 }
 
-fn write_program(path: &Path, content: &[u8]) -> Result<()> {
+/// Writes a file that can be executed, whatever the workspace's file says.
+pub fn write_program(path: &Path, content: &[u8]) -> Result<()> {
     fs::create_dir_all(path.parent().context("a folder")?)?;
     fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))?;
     workspace::run(Command::new("chmod").arg("0755").arg(path), "chmod")

@@ -1,8 +1,10 @@
 //! One boot. In: a kernel and the disks. Out: what each test came to, shown as it comes.
 
 use std::{
-    io::{BufRead as _, BufReader},
-    path::Path,
+    borrow::Cow,
+    fs::File,
+    io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
@@ -21,6 +23,9 @@ use crate::{terminal, workspace};
 
 /// How long the guest may boot, and be silent beyond a test's own limit.
 const BOOT: Duration = Duration::from_secs(180);
+/// Bytes shown of a long line.
+const HEAD: usize = 300;
+const TAIL: usize = 600;
 
 /// A guest to boot.
 pub struct Guest<'a> {
@@ -55,11 +60,16 @@ impl Guest<'_> {
                 }
             }
         });
+        let mut log = File::create(self.file("output"))
+            .with_context(|| format!("cannot make {}", self.file("output").display()))?;
         let limit = BOOT + Duration::from_secs(u64::from(self.settings.seconds_per_test));
         let mut report = Report::new(&self.kernel.release, suite.tests.len());
         loop {
             match lines.recv_timeout(if report.is_up() { limit } else { BOOT }) {
-                Ok(line) => show(&report.line(&line), suite),
+                Ok(line) => {
+                    writeln!(log, "{line}").context("writing what the guest says")?;
+                    show(&report.line(&line), suite);
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     report.lost("the guest hangs");
                     break;
@@ -69,7 +79,7 @@ impl Guest<'_> {
         }
         report.finish();
         if let Some(reason) = report.broken() {
-            anstream::println!("  {reason}; its console: {}", self.console().display());
+            anstream::println!("  {reason}; its console: {}", self.file("console").display());
         }
         Ok(report)
     }
@@ -77,7 +87,7 @@ impl Guest<'_> {
     /// The first serial line is the kernel's console, the second one speaks to this program.
     fn qemu(&self) -> Result<Command> {
         let mut command = self.machine()?;
-        command.args(["-serial", &format!("file:{}", self.console().display()), "-serial", "stdio"]);
+        command.args(["-serial", &format!("file:{}", self.file("console").display()), "-serial", "stdio"]);
         Ok(command)
     }
 
@@ -109,7 +119,7 @@ impl Guest<'_> {
             .arg("-initrd")
             .arg(self.kernel.initramfs())
             // A panic ends QEMU, and a watchdog must not take a slow processor for a stuck one.
-            .args(["-append", "console=ttyS0 panic=-1 loglevel=4 rdinit=/init mitigations=off nowatchdog"]);
+            .args(["-append", "console=ttyS0 panic=-1 loglevel=5 rdinit=/init mitigations=off nowatchdog"]);
         for disk in [self.root, self.tests] {
             // Options are parted by commas, so a comma in the name is doubled. Writes are forgotten.
             let file = disk.display().to_string().replace(',', ",,");
@@ -118,8 +128,8 @@ impl Guest<'_> {
         Ok(command)
     }
 
-    fn console(&self) -> std::path::PathBuf {
-        self.folder.join(format!("console-{}.log", self.kernel.release))
+    fn file(&self, what: &str) -> PathBuf {
+        self.folder.join(format!("{what}-{}.log", self.kernel.release))
     }
 }
 
@@ -135,7 +145,7 @@ fn show(event: &Event, suite: &Suite) {
                 Status::Passed => {}
                 Status::Failed | Status::TimedOut => {
                     for line in output {
-                        anstream::println!("           {line}");
+                        anstream::println!("           {}", cut(line));
                     }
                 }
             }
@@ -147,6 +157,17 @@ fn show(event: &Event, suite: &Suite) {
     }
 }
 
+/// Both ends of a line that is too long to read: the verifier says what it refuses at the very end of its log.
+fn cut(line: &str) -> Cow<'_, str> {
+    let bytes = line.len();
+    if bytes <= HEAD + TAIL {
+        return Cow::Borrowed(line);
+    }
+    let (head, tail) = (line.floor_char_boundary(HEAD), line.ceil_char_boundary(bytes - TAIL));
+    let (first, last) = (line.get(..head).unwrap_or_default(), line.get(tail..).unwrap_or_default());
+    Cow::Owned(format!("{first} … {} bytes … {last}", tail - head))
+}
+
 /// Killed on drop, so that no guest outlives this program.
 struct Qemu(Child);
 
@@ -154,5 +175,18 @@ impl Drop for Qemu {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_keeps_both_ends() {
+        let line = format!("begin{}end", "é".repeat(2000));
+        let short = cut(&line);
+        assert!(short.starts_with("begin") && short.ends_with("end") && short.len() < 1000, "{short}");
+        assert_eq!(cut("short"), "short");
     }
 }

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
+use super::disk;
 use crate::{terminal, workspace};
 
 /// What the guest's disk hangs on. All else the guest's own modprobe loads when it is asked for.
@@ -121,8 +122,8 @@ fn initramfs(folder: &Path, release: &str) -> Result<()> {
     fs::create_dir_all(stage.join("modules"))?;
     let busybox = workspace::find_program("busybox").context("no busybox here")?;
     fs::copy(busybox, stage.join("bin/busybox")).context("copying busybox")?;
-    fs::copy(workspace::root()?.join("tests/vm/init"), stage.join("init"))
-        .context("copying tests/vm/init")?;
+    let script = fs::read(workspace::root()?.join("tests/vm/init")).context("reading tests/vm/init")?;
+    disk::write_program(&stage.join("init"), &script)?;
     let mut order = String::new();
     for module in needed(folder, release)? {
         let name = module.file_name().context("a module without a name")?.to_string_lossy().into_owned();
