@@ -1,7 +1,7 @@
-//! The guest's two disks. In: installed packages, kernels, the suite. Out: ext4 images, the first one kept from run
+//! The guest's two disks. In: installed packages, a kernel, the suite. Out: ext4 images, the first one kept from run
 //! to run.
 //!
-//! The first is a small Debian for both kernels. The second holds the workspace and the built tests, and the guest
+//! The first is a small Debian with the kernel's modules. The second holds the workspace and the built tests, and the guest
 //! shows it at the workspace's own path, which tests have compiled in.
 
 use std::{
@@ -38,7 +38,7 @@ pub struct Settings<'a> {
 ///
 /// # Errors
 /// When files cannot be copied or the image cannot be made.
-pub fn userland(folder: &Path, kernels: &[Kernel]) -> Result<PathBuf> {
+pub fn userland(folder: &Path, kernel: &Kernel) -> Result<PathBuf> {
     let wanted = setup::package_names(&[Group::Test, Group::Vm]);
     let packages = userland::Packages::installed()?.closure(wanted);
     let script = fs::read(workspace::root()?.join("tests/vm/guest")).context("reading tests/vm/guest")?;
@@ -46,32 +46,28 @@ pub fn userland(folder: &Path, kernels: &[Kernel]) -> Result<PathBuf> {
     for (name, version) in &packages {
         hash.update(format!("{name} {version}\n"));
     }
-    for kernel in kernels {
-        hash.update(kernel.folder.as_os_str().as_encoded_bytes());
-    }
     hash.update(&script);
     let digest: String = hash.finalize().iter().take(8).fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     });
-    let image = folder.join(format!("root-{digest}.ext4"));
+    let prefix = format!("root-{}-", kernel.release);
+    let image = folder.join(format!("{prefix}{digest}.ext4"));
     if image.is_file() {
         return Ok(image);
     }
-    let stage = fresh(&folder.join("root.d"))?;
+    let stage = fresh(&folder.join(format!("root-{}.d", std::process::id())))?;
     userland::copy(&packages, &stage)?;
-    for kernel in kernels {
-        let target = stage.join("usr/lib/modules").join(&kernel.release);
-        copy_tree(&kernel.modules(), &target, &["build", "source"])?;
-    }
+    let modules = stage.join("usr/lib/modules").join(&kernel.release);
+    copy_tree(&kernel.modules(), &modules, &["build", "source"])?;
     write_program(&stage.join("usr/sbin/podwire-guest"), &script)?;
     for old in fs::read_dir(folder)?.flatten().map(|entry| entry.path()) {
         let name = old.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with("root-") && name.ends_with(".ext4") {
+        if name.starts_with(&prefix) && name.ends_with(".ext4") {
             fs::remove_file(&old).with_context(|| format!("cannot remove {}", old.display()))?;
         }
     }
-    make("the guest's programs", &stage, &image)?;
+    make(&format!("programs and modules of {}", kernel.release), &stage, &image)?;
     Ok(image)
 }
 
@@ -80,7 +76,7 @@ pub fn userland(folder: &Path, kernels: &[Kernel]) -> Result<PathBuf> {
 /// # Errors
 /// When files cannot be copied or the image cannot be made.
 pub fn tests(folder: &Path, suite: &Suite, settings: &Settings<'_>) -> Result<PathBuf> {
-    let stage = fresh(&folder.join("tests.d"))?;
+    let stage = fresh(&folder.join(format!("tests-{}.d", std::process::id())))?;
     let (root, target) = (workspace::root()?, workspace::target()?);
     let target = target.canonicalize().context("cargo's target folder")?;
     let there = stage.join("workspace");
@@ -93,8 +89,6 @@ pub fn tests(folder: &Path, suite: &Suite, settings: &Settings<'_>) -> Result<Pa
         let target = there.join("target").join(inside(program, &target)?);
         fs::create_dir_all(target.parent().context("a folder")?)?;
         fs::copy(program, &target).with_context(|| format!("cannot copy {}", program.display()))?;
-        // Cargo names examples after their hash and links the plain name to it.
-        let _ = fs::set_permissions(&target, fs::metadata(program)?.permissions());
     }
     let mut plan = String::new();
     for test in &suite.tests {
@@ -104,7 +98,7 @@ pub fn tests(folder: &Path, suite: &Suite, settings: &Settings<'_>) -> Result<Pa
     fs::create_dir_all(stage.join("podwire"))?;
     fs::write(stage.join("podwire/plan"), plan)?;
     fs::write(stage.join("podwire/settings"), settings.render(&root))?;
-    let image = folder.join("tests.ext4");
+    let image = folder.join(format!("tests-{}.ext4", std::process::id()));
     make("the tests", &stage, &image)?;
     Ok(image)
 }

@@ -75,10 +75,10 @@ pub fn command(options: &Options, install: bool) -> Result<ExitCode> {
         prefix: &options.prefix,
         arguments: &options.arguments,
     };
-    let root = disk::userland(&folder, &kernels)?;
     let tests = disk::tests(&folder, &suite, &settings)?;
     let mut reports = Vec::new();
     for kernel in &kernels {
+        let root = disk::userland(&folder, kernel)?;
         let started = Instant::now();
         let guest = Guest { kernel, root: &root, tests: &tests, folder: &folder, settings: &settings };
         anstream::println!("Linux {} …", kernel.release);
