@@ -176,11 +176,12 @@ fn tables_have_their_columns() {
                 "STATE",
                 "RECEIVED",
                 "PASSED",
+                "REDIRECTED",
                 "DROPPED",
                 "MIRRORED"
             ],
-            vec!["shop", "web-0", "veth0", "10.10.1.5,fd00::5", "InForce", "7", "6", "1", "3"],
-            vec!["default", "web-0", "veth1", "-", "Idle", "-", "-", "-", "-"],
+            vec!["shop", "web-0", "veth0", "10.10.1.5,fd00::5", "InForce", "7", "6", "-", "1", "3"],
+            vec!["default", "web-0", "veth1", "-", "Idle", "-", "-", "-", "-", "-"],
         ]
     );
     assert!(!stdout(&output).contains('\x1b'), "no colour where nobody sees it");

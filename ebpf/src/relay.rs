@@ -15,7 +15,8 @@ use crate::{
     tables::Maps,
 };
 
-/// The reader is woken when this many bytes wait; it looks by itself every few milliseconds.
+/// The reader is woken by the record that makes this many bytes wait, and by no other: waking costs more than the
+/// record. It looks by itself every few milliseconds.
 const WAKE_AT: u64 = 1 << 16;
 const HEAD: usize = size_of::<RelayRow>();
 /// A record's head in the ring, and what its length is rounded to.
@@ -133,7 +134,8 @@ fn waiting() -> u64 {
 /// `record` must hold `captured` bytes of frame, at most [`FRAME_MASK`].
 #[inline(always)]
 unsafe fn output(record: *mut Record, captured: u32, waiting: u64) -> bool {
-    let flags = if waiting >= WAKE_AT {
+    let more = RING_HEAD + HEAD as u64 + captured as u64;
+    let flags = if waiting < WAKE_AT && waiting + more >= WAKE_AT {
         aya_ebpf::bindings::BPF_RB_FORCE_WAKEUP
     } else {
         aya_ebpf::bindings::BPF_RB_NO_WAKEUP

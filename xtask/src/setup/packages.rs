@@ -112,7 +112,7 @@ pub fn wanted(group: Group) -> Vec<Package> {
     let optional = match group {
         Group::Test => OPTIONAL,
         Group::Bench => RIVALS,
-        Group::Build | Group::Demo | Group::Lint | Group::Fuzz => &[],
+        Group::Build | Group::Demo | Group::Lint | Group::Fuzz | Group::Vm => &[],
     };
     packages
         .extend(optional.iter().map(|(name, why)| Package { optional: true, ..Package::new(*name, why) }));
