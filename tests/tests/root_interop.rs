@@ -1,6 +1,7 @@
 //! The kernel's own tunnel devices as peers: they read what podwire sends, and podwire reads what they send.
 //!
 //! A kernel without a kind of device skips its tests; `cargo xtask vm` boots kernels that have all of them.
+#![allow(clippy::print_stdout, reason = "the test runner reads why a test did nothing")]
 
 use std::time::Duration;
 
