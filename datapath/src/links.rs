@@ -140,7 +140,9 @@ pub(crate) fn detach(pins: &Pins, tcx: bool, place: Place) -> Result<(), Error> 
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         result => result.context(|| format!("unpinning the link of interface {}", place.ifindex))?,
     }
-    if tcx {
+    // A filter went with its device; another one may have the name by now.
+    let same = nix::net::if_::if_nametoindex(place.interface).is_ok_and(|index| index == place.ifindex);
+    if tcx || !same {
         return Ok(());
     }
     let Ok(link) = SchedClassifierLink::attached(place.interface, place.kind(), PRIORITY, HANDLE, None)
