@@ -41,7 +41,7 @@ const MAX_HEADERS: usize = ethernet::HEADER_LEN + OUTER_MAX + MAX_LINK_LEN;
 /// A mask that bounds what is stored.
 const STORE_MASK: u32 = 255;
 const _: () = assert!(MAX_HEADERS <= STORE_MASK as usize);
-const _: () = assert!(ETHERNET_AT + STORE_MASK as usize <= HEADERS_LEN);
+const _: () = assert!(ETHERNET_AT + (STORE_MASK as usize) < HEADERS_LEN);
 
 /// Where a copy leaves.
 struct Way {
@@ -235,12 +235,11 @@ fn dress(frame: Skb, copy: &CopyRow, row: &SessionRow, job: &Job) -> Result<(Way
         made => made?,
     };
     // The compiler knows the bound from the shape and would leave the checks out; the verifier does not.
-    let len = core::hint::black_box(shape.growth(template) + ethernet::HEADER_LEN as u32) & STORE_MASK;
-    if len == 0 {
-        return Err(Reason::EncapsulationRefused.into());
-    }
+    // Before Linux 6.8 it does not learn from `!= 0` that a length is at least 1, so the sum says it.
+    let len =
+        (core::hint::black_box(shape.growth(template) + ethernet::HEADER_LEN as u32 - 1) & STORE_MASK) + 1;
     // SAFETY: the length was bounded just now.
-    if !unsafe { frame.store(&*base.add(ETHERNET_AT).cast::<[u8; STORE_MASK as usize]>(), len) } {
+    if !unsafe { frame.store(&*base.add(ETHERNET_AT).cast::<[u8; STORE_MASK as usize + 1]>(), len) } {
         return Err(Reason::EncapsulationRefused.into());
     }
     if !way.resolved && !waits {

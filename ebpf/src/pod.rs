@@ -181,7 +181,8 @@ fn redirect(packet: Skb, direction: Direction, decision: &Decision, beside: &Bes
     if live == Liveness::Dead as u32 || silent && !Maps.probe_is_due(redirect.session) {
         return Attempt::Failed(Reason::TargetDead);
     }
-    let key = stage::trip_key(&packet, &decision.facts, redirect.returns);
+    // Read again: kept until here it would take stack that Linux 6.1, which rounds frames up, does not have.
+    let key = stage::trip_key(&packet, &packet.facts(), redirect.returns);
     Maps.set_trip(
         &key,
         &TripRow {

@@ -89,7 +89,7 @@ pub fn record(frame: Skb, row: &SessionRow, about: &About) -> bool {
     if about.captured == 0 || about.captured > FRAME_MASK {
         return false;
     }
-    let captured = core::hint::black_box(about.captured) & FRAME_MASK;
+    let captured = (core::hint::black_box(about.captured - 1) & FRAME_MASK) + 1;
     let Some(record) = RECORD.get_ptr_mut(0) else {
         return false;
     };
@@ -100,9 +100,6 @@ pub fn record(frame: Skb, row: &SessionRow, about: &About) -> bool {
     // The number is taken when there is room, so that it is not taken for nothing.
     let sequence = if copy::is_numbered(&row.template) { Maps.next_sequence(about.session) } else { 0 };
     let vlan = frame.vlan().map_or(0, |(protocol, tci)| (protocol as u32) << 16 | tci as u32);
-    if captured == 0 {
-        return false;
-    }
     // SAFETY: a per-CPU row that only one record uses at a time; the length is bounded by the mask.
     unsafe {
         (*record).head = RelayRow {

@@ -131,6 +131,11 @@ impl Drop for Node {
     }
 }
 
+/// Whether the running kernel has tcx links.
+pub fn has_tcx() -> bool {
+    podwire_datapath::probe::features().iter().any(|feature| feature.name == "tcx links" && feature.present)
+}
+
 /// Copies lost for one reason.
 pub fn lost(counters: &SessionCounters, reason: Reason) -> u64 {
     counters.lost_packets[reason.index()]

@@ -18,6 +18,10 @@ const FRAMES: u64 = 200;
 
 #[test]
 fn root_kernel_and_model_agree() -> Result<()> {
+    if !podwire_tests::node::has_tcx() {
+        println!("SKIPPED: this kernel has no tcx links, by which the test finds the programs");
+        return Ok(());
+    }
     let cases = number("PODWIRE_DIFFERENTIAL_CASES", 10_000)?;
     let seed = number("PODWIRE_DIFFERENTIAL_SEED", 1)?;
     let (node, sink) = (NetNs::new("loaded")?, NetNs::new("sink")?);

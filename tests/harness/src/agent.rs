@@ -44,7 +44,7 @@ impl Agent {
             .spawn()
             .context("starting podwire agent")?;
         let mut agent = Self { process: Background::new(child), folder: folder.to_owned(), socket };
-        let deadline = Instant::now() + Duration::from_secs(15);
+        let deadline = Instant::now() + Duration::from_secs(90);
         while !agent.cli(&["get", "sessions"])?.status.success() {
             if Instant::now() > deadline || agent.process.child().try_wait()?.is_some() {
                 bail!("podwire agent does not answer:\n{}", agent.log());

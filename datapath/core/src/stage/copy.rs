@@ -194,7 +194,7 @@ impl SessionCounters {
     /// Books a loss.
     #[inline(always)]
     pub fn lost(&mut self, reason: Reason) {
-        if let Some(count) = self.lost_packets.get_mut(reason.index()) {
+        if let Some(count) = self.lost_packets.get_mut(core::hint::black_box(reason.index())) {
             *count = count.wrapping_add(1);
         }
     }
