@@ -26,7 +26,8 @@ fn main() -> Result<()> {
     let node = Node::open(&scene.node, &scratch, Hook::Auto)?;
     let empty = Program::empty()?;
     let pod = &scene.pods[0];
-    let endpoint = Endpoint { name: "default/web-0".into(), interface: pod.interface.clone() };
+    let endpoint =
+        Endpoint { name: "default/web-0".into(), interface: pod.interface.clone(), ..Endpoint::default() };
     // Nothing that the rules name: TEST-NET-3 and port 9.
     let frame = tcp_frame([203, 0, 113, 9], 9, 64).0;
     let mut results = Vec::new();

@@ -16,7 +16,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bpffs = rest.first().map_or(Options::default().bpffs, Into::into);
     let mut datapath = Datapath::open(Options { bpffs, ..Options::default() })?;
     datapath.apply(&Desired {
-        endpoints: vec![Endpoint { name: "default/pod".into(), interface: interface.clone() }],
+        endpoints: vec![Endpoint {
+            name: "default/pod".into(),
+            interface: interface.clone(),
+            ..Endpoint::default()
+        }],
         mirrors: vec![Mirror {
             name: "everything".into(),
             endpoints: vec!["default/pod".into()],

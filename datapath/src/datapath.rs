@@ -52,6 +52,15 @@ pub struct Options {
     pub uplink: Option<String>,
     /// `skb->mark` of copies. Only copies carry it; marks of other packets are never changed.
     pub copy_mark: u32,
+    /// Name of the VXLAN device towards the other nodes.
+    pub overlay_device: String,
+    /// UDP port of the overlay, the same on all nodes.
+    pub overlay_port: u16,
+    /// VNI of what pods send to each other across nodes, below 2^23; those above name Egress policies.
+    pub overlay_vni: u32,
+    /// The bits of `skb->mark` that say with which address a packet leaves; adjacent, 2 at least. Other bits are
+    /// left alone.
+    pub egress_mark: u32,
 }
 
 impl Default for Options {
@@ -63,6 +72,10 @@ impl Default for Options {
             segment_device: "pw-segment".into(),
             uplink: None,
             copy_mark: 0x7077_0001,
+            overlay_device: "pw-overlay".into(),
+            overlay_port: 4789,
+            overlay_vni: 1,
+            egress_mark: 0x0fff_0000,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use podwire_core::abi::Direction;
 use podwire_core::wire::encap::Tunnel;
 
@@ -19,6 +20,10 @@ pub struct Desired {
     pub mirrors: Vec<Mirror>,
     /// The redirects. The first one that matches a packet applies.
     pub redirects: Vec<Redirect>,
+    /// The Egress policies. The first one that matches a packet applies.
+    pub egresses: Vec<Egress>,
+    /// The cluster around this node, and who forwards.
+    pub network: Network,
 }
 
 impl Desired {
@@ -30,12 +35,118 @@ impl Desired {
 }
 
 /// A pod's interface on this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoint {
     /// A name that stays the same, `namespace/pod` by custom. Unique.
     pub name: String,
     /// Host side of the pod's interface. It may not exist yet.
     pub interface: String,
+    /// The pod's MAC address.
+    pub mac: Option<[u8; 6]>,
+    /// The pod's addresses.
+    pub ips: Vec<IpAddr>,
+    /// Further sources that it may use.
+    pub allowed: Vec<Allowed>,
+    /// What becomes of packets with a source that is not its own.
+    pub guard: Guard,
+}
+
+/// A source that an endpoint may use besides its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Allowed {
+    /// A prefix; an address is one of full length.
+    Prefix(IpNet),
+    /// A MAC address.
+    Mac([u8; 6]),
+}
+
+/// What becomes of packets with a source that is not the endpoint's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Guard {
+    /// Nobody looks.
+    #[default]
+    Off,
+    /// They are counted, and go on.
+    Observe,
+    /// They are dropped, and so is what cannot be judged.
+    Enforce,
+}
+
+/// The cluster around this node, and who forwards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// Who forwards pods' packets.
+    pub forwarding: Forwarding,
+    /// This node's addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Where this node's pods have their addresses from.
+    pub pod_cidrs: Vec<IpNet>,
+    /// The other nodes.
+    pub peers: Vec<Peer>,
+    /// Destinations that no Egress policy applies to, besides the nodes and their pods.
+    pub except: Vec<IpNet>,
+}
+
+/// Who forwards pods' packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Forwarding {
+    /// The CNI, or whoever laid the routes.
+    #[default]
+    Host,
+    /// podwire: from pod to pod past the host's stack, to other nodes by the overlay.
+    Native,
+}
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name. Unique.
+    pub name: String,
+    /// Its addresses in the underlay; the first one that this node has a route to is its tunnel's end.
+    pub addresses: Vec<IpAddr>,
+    /// Where its pods have their addresses from.
+    pub pod_cidrs: Vec<IpNet>,
+}
+
+/// A wish that what pods send out of the cluster leaves with an address of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Egress {
+    /// A name that stays the same, on all nodes alike. Unique among Egress policies.
+    pub name: String,
+    /// Names of the endpoints of this node that it applies to.
+    pub endpoints: Vec<String>,
+    /// The source addresses; an endpoint keeps to one of each family. A family without any is not governed.
+    pub ips: Vec<IpAddr>,
+    /// Where they are.
+    pub node: EgressNode,
+    /// Whether podwire puts them on the uplink, where they are not there already, and announces them.
+    pub own: bool,
+    /// Destinations that it applies to; none for all outside of the cluster.
+    pub destinations: Vec<IpNet>,
+    /// Destinations that it does not apply to.
+    pub except: Vec<IpNet>,
+    /// How much may leave.
+    pub bandwidth: Option<Bandwidth>,
+}
+
+/// Where an Egress policy's addresses are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EgressNode {
+    /// On this node.
+    Here,
+    /// On the peer of this name.
+    Peer(String),
+    /// On no node that is known: packets are dropped rather than sent with another address.
+    Nowhere,
+}
+
+/// How much may leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Bits per second.
+    pub rate: u64,
+    /// Bytes at once.
+    pub burst: u64,
 }
 
 /// A wish for copies.

@@ -37,7 +37,10 @@ mod status;
 mod sys;
 
 pub use datapath::{Datapath, Options};
-pub use desired::{Desired, Endpoint, Engine, Mirror, Oversize, Redirect, Sampling, SessionOptions, Target};
+pub use desired::{
+    Allowed, Bandwidth, Desired, Egress, EgressNode, Endpoint, Engine, Forwarding, Guard, Mirror, Network,
+    Oversize, Peer, Redirect, Sampling, SessionOptions, Target,
+};
 pub use error::{Error, ErrorKind};
 pub use links::Hook;
 pub use podwire_core as core;

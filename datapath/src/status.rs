@@ -21,6 +21,10 @@ pub struct Applied {
     pub usage: Vec<Usage>,
     /// What is wrong with return ports, by the port.
     pub return_problems: BTreeMap<String, String>,
+    /// By Egress policy, in the order of the desired state.
+    pub egresses: Vec<EgressState>,
+    /// What is wrong with the overlay, the routes or the address translation; empty when nothing is.
+    pub network_problems: Vec<String>,
     /// When to refresh to take down what packets on their way may still need; `None`: nothing waits.
     pub again_in: Option<Duration>,
 }
@@ -54,6 +58,17 @@ pub struct SessionState {
     /// Names of the policies that feed it.
     pub policies: Vec<String>,
     /// Why copies are lost at present (device missing, no route), `None` when nothing is known to be wrong.
+    pub problem: Option<String>,
+}
+
+/// An Egress policy's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EgressState {
+    /// Its name.
+    pub name: String,
+    /// The number that other nodes know it by.
+    pub id: u32,
+    /// Why not in force as wanted; `None` when it is.
     pub problem: Option<String>,
 }
 

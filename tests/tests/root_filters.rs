@@ -166,7 +166,11 @@ fn root_rules_take_what_they_say_and_nothing_else() -> Result<()> {
         let name = format!("default/{}", pod.name);
         let rules = if rule == Rule::default() { Vec::new() } else { vec![rule] };
         node.apply(&Desired {
-            endpoints: vec![Endpoint { name: name.clone(), interface: pod.interface.clone() }],
+            endpoints: vec![Endpoint {
+                name: name.clone(),
+                interface: pod.interface.clone(),
+                ..Endpoint::default()
+            }],
             mirrors: vec![Mirror {
                 name: "m".into(),
                 endpoints: vec![name.clone()],

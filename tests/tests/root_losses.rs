@@ -19,7 +19,11 @@ fn wish(scene: &Topology, target: &Target) -> Desired {
     let pod = &scene.pods[0];
     let name = format!("default/{}", pod.name);
     Desired {
-        endpoints: vec![Endpoint { name: name.clone(), interface: pod.interface.clone() }],
+        endpoints: vec![Endpoint {
+            name: name.clone(),
+            interface: pod.interface.clone(),
+            ..Endpoint::default()
+        }],
         mirrors: vec![Mirror {
             name: "all".into(),
             endpoints: vec![name],

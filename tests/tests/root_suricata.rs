@@ -75,7 +75,11 @@ fn mirror_everything(scene: &Topology, target: &Target, engine: Engine) -> Desir
     let pod = &scene.pods[0];
     let name = format!("default/{}", pod.name);
     Desired {
-        endpoints: vec![Endpoint { name: name.clone(), interface: pod.interface.clone() }],
+        endpoints: vec![Endpoint {
+            name: name.clone(),
+            interface: pod.interface.clone(),
+            ..Endpoint::default()
+        }],
         mirrors: vec![Mirror {
             name: "all".into(),
             endpoints: vec![name],

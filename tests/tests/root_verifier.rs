@@ -52,7 +52,11 @@ fn sizes(bpffs: &Path) -> Result<BTreeMap<String, Size>> {
         ..Options::default()
     })?;
     datapath.apply(&Desired {
-        endpoints: vec![Endpoint { name: "default/pod".into(), interface: "pod0".into() }],
+        endpoints: vec![Endpoint {
+            name: "default/pod".into(),
+            interface: "pod0".into(),
+            ..Endpoint::default()
+        }],
         mirrors: vec![Mirror {
             name: "everything".into(),
             endpoints: vec!["default/pod".into()],

@@ -30,7 +30,11 @@ pub fn convert(set: &ObjectSet) -> (Desired, BTreeMap<String, PolicyState>) {
     for endpoint in set.endpoints() {
         let namespace = endpoint.metadata.namespace.as_deref().unwrap_or("default");
         let name = format!("{namespace}/{}", endpoint.metadata.name);
-        desired.endpoints.push(Endpoint { name, interface: endpoint.interface.clone() });
+        desired.endpoints.push(Endpoint {
+            name,
+            interface: endpoint.interface.clone(),
+            ..Endpoint::default()
+        });
     }
     let mut states = BTreeMap::new();
     // In the order of their priority, which is the order of redirects.

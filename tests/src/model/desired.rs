@@ -30,7 +30,11 @@ pub fn desired(random: &mut Random, interfaces: &[String], targets: &[Target]) -
     let endpoints = names
         .iter()
         .zip(interfaces)
-        .map(|(name, interface)| Endpoint { name: name.clone(), interface: interface.clone() })
+        .map(|(name, interface)| Endpoint {
+            name: name.clone(),
+            interface: interface.clone(),
+            ..Endpoint::default()
+        })
         .collect();
     let mirrors = targets
         .iter()

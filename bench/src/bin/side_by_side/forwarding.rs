@@ -203,7 +203,11 @@ fn desired(side: &Side, copies: Copies) -> Result<Desired> {
     };
     let pod = side.scene.pods.first().context("a pod")?;
     Ok(Desired {
-        endpoints: vec![Endpoint { name: pod.name.clone(), interface: pod.interface.clone() }],
+        endpoints: vec![Endpoint {
+            name: pod.name.clone(),
+            interface: pod.interface.clone(),
+            ..Endpoint::default()
+        }],
         mirrors: vec![Mirror {
             name: "everything".into(),
             endpoints: vec![pod.name.clone()],

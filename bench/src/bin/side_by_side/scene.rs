@@ -118,7 +118,11 @@ pub fn target(pod: &Pod, way: &Way) -> Option<Target> {
 }
 
 fn add_mirror(desired: &mut Desired, pod: &Pod, target: Target, rules: &[Rule], options: SessionOptions) {
-    desired.endpoints.push(Endpoint { name: pod.name.clone(), interface: pod.interface.clone() });
+    desired.endpoints.push(Endpoint {
+        name: pod.name.clone(),
+        interface: pod.interface.clone(),
+        ..Endpoint::default()
+    });
     desired.mirrors.push(Mirror {
         name: pod.name.clone(),
         endpoints: vec![pod.name.clone()],

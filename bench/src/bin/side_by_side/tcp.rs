@@ -133,7 +133,11 @@ fn pod_bytes(scene: &Topology, interface: &str) -> Result<u64> {
 
 fn mirror(name: &str, interface: &str) -> Result<Desired> {
     Ok(Desired {
-        endpoints: vec![Endpoint { name: name.to_owned(), interface: interface.to_owned() }],
+        endpoints: vec![Endpoint {
+            name: name.to_owned(),
+            interface: interface.to_owned(),
+            ..Endpoint::default()
+        }],
         mirrors: vec![Mirror {
             name: "everything".into(),
             endpoints: vec![name.to_owned()],
