@@ -8,7 +8,11 @@ use podwire_harness::{Pod, Topology};
 
 /// A pod as an endpoint.
 pub fn endpoint(pod: &Pod) -> Endpoint {
-    Endpoint { name: format!("default/{}", pod.name), interface: pod.interface.clone() }
+    Endpoint {
+        name: format!("default/{}", pod.name),
+        interface: pod.interface.clone(),
+        ..Endpoint::default()
+    }
 }
 
 /// A mirror of all of a pod's packets.

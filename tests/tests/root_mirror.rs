@@ -19,7 +19,11 @@ fn vxlan(vni: u32) -> Target {
 }
 
 fn endpoint(pod: &Pod) -> Endpoint {
-    Endpoint { name: format!("default/{}", pod.name), interface: pod.interface.clone() }
+    Endpoint {
+        name: format!("default/{}", pod.name),
+        interface: pod.interface.clone(),
+        ..Endpoint::default()
+    }
 }
 
 fn mirror(name: &str, pod: &Pod, directions: &[Direction], rules: Vec<Rule>, target: Target) -> Mirror {

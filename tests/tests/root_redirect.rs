@@ -53,8 +53,8 @@ fn veth_pair(hook: Hook, bridge: bool) -> Result<()> {
     let pod = &scene.pods[0];
     fetch(&scene, 1, 100)?;
     let wish = redirect("through", pod, device("target0"), device(&out));
-    node.apply(&redirects(&scene, vec![wish]))?;
     let before = scene.node.counter("target0", "tx", "packets")?;
+    node.apply(&redirects(&scene, vec![wish]))?;
     fetch(&scene, 10, 20_000)?;
     let counters = all_returned(&node, "through")?;
     let sent = scene.node.counter("target0", "tx", "packets")? - before;
