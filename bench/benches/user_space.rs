@@ -66,7 +66,7 @@ fn parsing(criterion: &mut Criterion) {
 fn rules(criterion: &mut Criterion) {
     for count in [100, 1000, 10_000] {
         let rules = synthetic(count, 1);
-        let endpoint = EndpointRules { slot: 0, ingress: Vec::new(), egress: vec![Policy::mirror(0, rules)] };
+        let endpoint = EndpointRules { egress: vec![Policy::mirror(0, rules)], ..EndpointRules::default() };
         let endpoints = [endpoint];
         let mut group = criterion.benchmark_group("rules");
         group.sample_size(10);

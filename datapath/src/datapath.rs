@@ -15,8 +15,8 @@ use std::path::PathBuf;
 
 use aya::Ebpf;
 use podwire_core::abi::{
-    Direction, EndpointCounters, Generation, Liveness, PolicyCounters, PolicyRow, Reason, SessionCounters,
-    SessionRow, limits,
+    Direction, EndpointCounters, Generation, GuardCounters, Liveness, PolicyCounters, PolicyRow, Reason,
+    SessionCounters, SessionRow, limits,
 };
 
 use crate::compile::Image;
@@ -32,7 +32,7 @@ use crate::plan::{self, SessionKey};
 use crate::program;
 use crate::relay::{self, Relay};
 use crate::slots::Slots;
-use crate::status::{Applied, Counters, sum_endpoint, sum_policy, sum_session};
+use crate::status::{Applied, Counters, sum_endpoint, sum_guard, sum_policy, sum_session};
 
 use health::Health;
 use returns::Returns;
@@ -226,6 +226,8 @@ impl Datapath {
                 let sum = rows.iter().fold(EndpointCounters::default(), sum_endpoint);
                 counters.endpoints.push((name.clone(), direction, sum));
             }
+            let sum = self.maps.guard_counters.get(slot)?.iter().fold(GuardCounters::default(), sum_guard);
+            counters.guards.push((name.clone(), sum));
         }
         for (session, key) in self.sessions.iter() {
             let rows = self.maps.session_counters.get(session)?;

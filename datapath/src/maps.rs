@@ -6,9 +6,9 @@
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use podwire_core::abi::{
-    ChunkRow, ConfigRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, LiveRow, NodeRow, PolicyCounters,
-    PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TripKey,
-    TripRow, TunnelKey, limits,
+    ChunkRow, ConfigRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, NodeRow,
+    PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow,
+    TripKey, TripRow, TunnelKey, limits,
 };
 
 use crate::error::{Context, Error, ErrorKind};
@@ -31,7 +31,7 @@ macro_rules! plain {
 
 plain!(ChunkRow, ConfigRow, EndpointCounters, EndpointRow, NodeRow, PrefixRow, RulesetRow, SessionCounters);
 plain!(SessionRow, SpanRow, PolicyRow, PolicyCounters, LiveRow, FlowKey, FlowRow, TripKey, TripRow);
-plain!(TunnelKey, RelayRow, u64);
+plain!(TunnelKey, RelayRow, GuardCounters, u64);
 
 // SAFETY: `Plain` is implemented for such types only, here above.
 unsafe impl<T: Plain> aya::Pod for Row<T> {}
@@ -119,6 +119,7 @@ pub(crate) struct Maps {
     pub(crate) spans: Table<SpanRow>,
     pub(crate) sessions: Table<SessionRow>,
     pub(crate) endpoint_counters: CpuTable<EndpointCounters>,
+    pub(crate) guard_counters: CpuTable<GuardCounters>,
     pub(crate) session_counters: CpuTable<SessionCounters>,
     pub(crate) relay_counters: Table<SessionCounters>,
     pub(crate) policies: Table<PolicyRow>,
@@ -161,11 +162,13 @@ pub(crate) const NAMES: &[&str] = &[
     "RELAY_COUNTERS",
     "FACTS",
     "JOB",
+    "NUMBER",
     "PACKET",
     "RECORD",
     "COPY",
     "HEADERS",
     "ENDPOINT_COUNTERS",
+    "GUARD_COUNTERS",
     "SESSION_COUNTERS",
     "POLICY_COUNTERS",
     "REASON_COUNTERS",
@@ -190,6 +193,7 @@ impl Maps {
             spans: Table::take(bpf, "SPANS")?,
             sessions: Table::take(bpf, "SESSIONS")?,
             endpoint_counters: CpuTable::take(bpf, "ENDPOINT_COUNTERS", cpus)?,
+            guard_counters: CpuTable::take(bpf, "GUARD_COUNTERS", cpus)?,
             session_counters: CpuTable::take(bpf, "SESSION_COUNTERS", cpus)?,
             relay_counters: Table::take(bpf, "RELAY_COUNTERS")?,
             policies: Table::take(bpf, "POLICIES")?,

@@ -2,14 +2,17 @@
 //! compile, session and policy rows. Pure: it touches nothing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
+use ipnet::IpNet;
 use podwire_core::abi::{Direction, Liveness, PolicyRow, SessionKind, SessionRow, TunnelKey, limits};
 use podwire_core::stage::copy::is_numbered;
 use podwire_core::wire::encap::{Encapsulation, OuterAddresses, OuterTemplate, Tunnel, TunnelKind};
 
-use crate::compile::{EndpointRules, Nature, Policy, Rule};
-use crate::desired::{Desired, Engine, Mirror, Oversize, Redirect, SessionOptions, Target};
+use crate::compile::{EndpointRules, Nature, Policy, Rule, Sources};
+use crate::desired::{
+    Allowed, Desired, Endpoint, Engine, Guard, Mirror, Oversize, Redirect, SessionOptions, Target,
+};
 use crate::error::{Error, ErrorKind};
 use crate::internal;
 use crate::netdev::{Link, Route};
@@ -88,6 +91,14 @@ pub(crate) fn check(desired: &Desired) -> Result<(), Error> {
             return invalid(format!(
                 "endpoints {other} and {} share interface {}",
                 endpoint.name, endpoint.interface
+            ));
+        }
+    }
+    for endpoint in &desired.endpoints {
+        if endpoint.guard != Guard::Off && (endpoint.mac.is_none() || endpoint.ips.is_empty()) {
+            return invalid(format!(
+                "endpoint {} is guarded and needs its MAC and IP addresses",
+                endpoint.name
             ));
         }
     }
@@ -208,7 +219,8 @@ pub(crate) fn rules(
         .iter()
         .filter_map(|endpoint| {
             let slot = slot_of(&endpoint.name)?;
-            Some((endpoint.name.as_str(), EndpointRules { slot, ingress: Vec::new(), egress: Vec::new() }))
+            let rules = EndpointRules { slot, guard: sources(endpoint), ..EndpointRules::default() };
+            Some((endpoint.name.as_str(), rules))
         })
         .collect();
     for policy in policies(desired) {
@@ -238,6 +250,34 @@ pub(crate) fn rules(
         }
     }
     by_endpoint.into_values().collect()
+}
+
+/// The sources that are an endpoint's own; `None` when nobody looks.
+fn sources(endpoint: &Endpoint) -> Option<Sources> {
+    if endpoint.guard == Guard::Off {
+        return None;
+    }
+    let mut sources = Sources {
+        macs: endpoint.mac.into_iter().collect(),
+        prefixes: endpoint.ips.iter().map(|address| IpNet::from(*address)).collect(),
+        enforced: endpoint.guard == Guard::Enforce,
+    };
+    for allowed in &endpoint.allowed {
+        match allowed {
+            Allowed::Prefix(prefix) => sources.prefixes.push(*prefix),
+            Allowed::Mac(mac) => sources.macs.push(*mac),
+        }
+    }
+    let link_local: Vec<IpNet> =
+        sources.macs.iter().map(|mac| IpNet::from(IpAddr::from(link_local(*mac)))).collect();
+    sources.prefixes.extend(link_local);
+    Some(sources)
+}
+
+/// The link-local address that the kernel makes of a MAC address (RFC 4291 appendix A).
+fn link_local(mac: [u8; 6]) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.map(u16::from);
+    Ipv6Addr::new(0xfe80, 0, 0, 0, (a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d, e << 8 | f)
 }
 
 /// A policy's row.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use podwire_core::abi::{Direction, EndpointCounters, PolicyCounters, Reason, SessionCounters};
+use podwire_core::abi::{
+    Direction, EndpointCounters, GuardCounters, PolicyCounters, Reason, SessionCounters,
+};
 
 use crate::compile::Usage;
 use crate::desired::{Engine, SessionOptions, Target};
@@ -77,6 +79,8 @@ pub struct EgressState {
 pub struct Counters {
     /// By endpoint name and direction.
     pub endpoints: Vec<(String, Direction, EndpointCounters)>,
+    /// By endpoint name: what its guard found.
+    pub guards: Vec<(String, GuardCounters)>,
     /// By session.
     pub sessions: Vec<(u32, Target, SessionCounters)>,
     /// By the name of a mirror or redirect.
@@ -99,6 +103,17 @@ pub(crate) fn sum_endpoint(mut sum: EndpointCounters, row: &EndpointCounters) ->
     sum.dropped_bytes += row.dropped_bytes;
     sum.mirrored_packets += row.mirrored_packets;
     sum.mirrored_bytes += row.mirrored_bytes;
+    sum
+}
+
+/// Adds the counters of one CPU.
+pub(crate) fn sum_guard(mut sum: GuardCounters, row: &GuardCounters) -> GuardCounters {
+    for (total, count) in sum.dropped_packets.iter_mut().zip(row.dropped_packets) {
+        *total += count;
+    }
+    for (total, count) in sum.observed_packets.iter_mut().zip(row.observed_packets) {
+        *total += count;
+    }
     sum
 }
 

@@ -43,7 +43,8 @@ fn policy(number: u16, nature: Nature) -> Policy {
 
 /// Tables with these policies on one endpoint.
 fn tables(ingress: Vec<Policy>, egress: Vec<Policy>) -> MemoryTables {
-    let image = compile(&[EndpointRules { slot: SLOT, ingress, egress }]).expect("it fits");
+    let image = compile(&[EndpointRules { slot: SLOT, ingress, egress, ..EndpointRules::default() }])
+        .expect("it fits");
     let mut tables = MemoryTables::new();
     tables.write(image.relocate(0));
     tables.set_generation(Generation(0));

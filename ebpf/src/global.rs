@@ -4,17 +4,36 @@
 use aya_ebpf::bindings::__sk_buff;
 use podwire_core::{
     abi::{Direction, Entry, Generation, Reason, limits},
-    stage::{self, Copies, Counters, Key, Tables, lowest},
+    stage::{self, Copies, Counters, Key, Own, Tables, lowest},
 };
 
-use crate::{handover, maps, relay, skb::Skb, tables::Maps, uplink, verdict::DROP};
+use crate::{
+    handover, maps, relay,
+    skb::Skb,
+    tables::{AS_ASKED, AS_IT_IS, Maps},
+    uplink,
+    verdict::DROP,
+};
 
-/// Leaves what the packet is in row 0 of `FACTS`.
+/// Leaves what the packet is in row [`AS_IT_IS`] of `FACTS`.
 #[inline(never)]
 #[unsafe(no_mangle)]
 pub extern "C" fn parse_frame(skb: *mut __sk_buff) -> u32 {
-    Maps.keep_facts(&stage::parse(&Skb::from_raw(skb)));
+    Maps.keep_facts(AS_IT_IS, &stage::parse(&Skb::from_raw(skb)));
     1
+}
+
+/// [`stage::guard`] of the packet of row [`AS_IT_IS`] of `FACTS`: the reason plus one, 0 for none.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn guard_frame(skb: *mut __sk_buff, macs: u32, v4: u32, v6: u32) -> u32 {
+    match maps::FACTS.get(AS_IT_IS) {
+        Some(facts) => match stage::guard(&Skb::from_raw(skb), facts, &Own { macs, v4, v6 }, &Maps) {
+            Some(reason) => reason as u32 + 1,
+            None => 0,
+        },
+        None => Reason::Unreadable as u32 + 1,
+    }
 }
 
 /// Walks a trie.
@@ -24,11 +43,11 @@ pub extern "C" fn walk_trie(root: u32, high: u64, low: u64) -> u32 {
     stage::lookup(&Maps, Entry(root), Key { high, low }).0
 }
 
-/// The slots of a rule set that match the packet of row 0 of `FACTS`.
+/// The slots of a rule set that match the packet of row [`AS_ASKED`] of `FACTS`.
 #[inline(never)]
 #[unsafe(no_mangle)]
 pub extern "C" fn classify_facts(ruleset: u32, direction: u32) -> u64 {
-    match maps::FACTS.get(0) {
+    match maps::FACTS.get(AS_ASKED) {
         Some(facts) => stage::classify(&Maps, ruleset, Direction::from_index(direction), facts),
         None => 0,
     }

@@ -6,9 +6,9 @@ use aya_ebpf::{
 };
 use podwire_core::{
     abi::{
-        ChunkRow, ConfigRow, CopyRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, LiveRow, NodeRow,
-        PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow,
-        SpanRow, TripKey, TripRow, TunnelKey, limits,
+        ChunkRow, ConfigRow, CopyRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, GuardCounters,
+        LiveRow, NodeRow, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow,
+        SessionCounters, SessionRow, SpanRow, TripKey, TripRow, TunnelKey, limits,
     },
     stage::Facts,
     wire::encap::PerPacket,
@@ -93,7 +93,10 @@ pub static RELAY: RingBuf<(), { limits::RELAY_RING as usize }> = RingBuf::new();
 pub static RELAY_COUNTERS: Array<SessionCounters, { limits::SESSIONS as usize }> = Array::new();
 
 #[btf_map(name = "FACTS")]
-pub static FACTS: PerCpuArray<Facts, 1> = PerCpuArray::new();
+pub static FACTS: PerCpuArray<Facts, 2> = PerCpuArray::new();
+
+#[btf_map(name = "NUMBER")]
+pub static NUMBER: PerCpuArray<u32, 1> = PerCpuArray::new();
 
 #[btf_map(name = "PACKET")]
 pub static PACKET: PerCpuArray<PerPacket, 1> = PerCpuArray::new();
@@ -113,6 +116,9 @@ pub static HEADERS: PerCpuArray<[u8; HEADERS_LEN], 1> = PerCpuArray::new();
 #[btf_map(name = "ENDPOINT_COUNTERS")]
 pub static ENDPOINT_COUNTERS: PerCpuArray<EndpointCounters, { 2 * limits::ENDPOINTS as usize }> =
     PerCpuArray::new();
+
+#[btf_map(name = "GUARD_COUNTERS")]
+pub static GUARD_COUNTERS: PerCpuArray<GuardCounters, { limits::ENDPOINTS as usize }> = PerCpuArray::new();
 
 #[btf_map(name = "SESSION_COUNTERS")]
 pub static SESSION_COUNTERS: PerCpuArray<SessionCounters, { limits::SESSIONS as usize }> = PerCpuArray::new();

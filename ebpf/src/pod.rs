@@ -38,6 +38,9 @@ pub fn hook(ctx: &TcContext, direction: Direction) -> i32 {
     let attempt = match direction {
         Direction::Egress => {
             mirror(packet, &decision.copies, len);
+            if let Some(reason) = decision.refused {
+                return verdict::code(stage::settle_refused(direction, len, &decision, reason, &Maps));
+            }
             redirect(packet, direction, &decision, &beside)
         }
         Direction::Ingress => {

@@ -7,12 +7,12 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use podwire_core::{
-    abi::limits,
-    stage::{Facts, Packet, Tag},
+    abi::{Reason, limits},
+    stage::{Facts, Own, Packet, Tables, Tag},
     wire::ethernet,
 };
 
-use crate::maps;
+use crate::{maps, tables::AS_IT_IS};
 
 /// A frame at a TC hook.
 #[derive(Clone, Copy)]
@@ -295,7 +295,24 @@ impl Packet for Skb {
     #[inline(always)]
     fn facts(&self) -> Facts {
         crate::global::parse_frame(self.0);
-        maps::FACTS.get(0).copied().unwrap_or(Facts::NONE)
+        maps::FACTS.get(AS_IT_IS).copied().unwrap_or(Facts::NONE)
+    }
+
+    #[inline(always)]
+    fn opaque(&self, number: u32) -> u32 {
+        match maps::NUMBER.get_ptr_mut(0) {
+            // SAFETY: a per-CPU row of this program's own; volatile, so that it is read back.
+            Some(row) => unsafe {
+                row.write_volatile(number);
+                row.read_volatile()
+            },
+            None => number,
+        }
+    }
+
+    #[inline(always)]
+    fn guard<T: Tables>(&self, _: &Facts, own: &Own, _: &T) -> Option<Reason> {
+        guard_reason(crate::global::guard_frame(self.0, own.macs, own.v4, own.v6))
     }
 
     #[inline(always)]
@@ -319,4 +336,19 @@ impl Packet for Skb {
         // SAFETY: N bytes from `start` lie within the frame.
         Some(unsafe { *(start as *const [u8; N]) })
     }
+}
+
+/// The reason behind a number of [`crate::global::guard_frame`].
+#[inline(always)]
+fn guard_reason(stored: u32) -> Option<Reason> {
+    Some(match stored.checked_sub(1)? {
+        n if n == Reason::SpoofedMac as u32 => Reason::SpoofedMac,
+        n if n == Reason::SpoofedIp as u32 => Reason::SpoofedIp,
+        n if n == Reason::SpoofedArp as u32 => Reason::SpoofedArp,
+        n if n == Reason::SpoofedNdp as u32 => Reason::SpoofedNdp,
+        n if n == Reason::RouterMessage as u32 => Reason::RouterMessage,
+        n if n == Reason::DhcpServer as u32 => Reason::DhcpServer,
+        n if n == Reason::EtherTypeRefused as u32 => Reason::EtherTypeRefused,
+        _ => Reason::Unreadable,
+    })
 }

@@ -4,22 +4,28 @@ use aya_ebpf::helpers::generated as helper;
 use podwire_core::{
     abi::{
         ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, EntryKind, FlowKey, FlowRow, Generation,
-        PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow,
-        TripKey, TripRow, TunnelKey, limits,
+        GuardCounters, PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow,
+        SpanRow, TripKey, TripRow, TunnelKey, limits,
     },
     stage::{Counters, Facts, Key, State, Tables},
 };
 
 use crate::{atomic, global, maps};
 
+/// Row of `FACTS` with what the packet is.
+pub const AS_IT_IS: u32 = 0;
+/// Row of `FACTS` with what the classifier is asked about: the same, or the packet that opened the connection.
+pub const AS_ASKED: u32 = 1;
+
 /// All maps of this node.
 pub struct Maps;
 
 impl Maps {
-    /// Leaves what the packet is in row 0 of `FACTS`, for its reader to copy at once.
+    /// Leaves what the packet is in a row of `FACTS`: as it is in [`AS_IT_IS`], as the classifier shall see it in
+    /// [`AS_ASKED`].
     #[inline(always)]
-    pub fn keep_facts(&self, facts: &Facts) {
-        if let Some(row) = maps::FACTS.get_ptr_mut(0) {
+    pub fn keep_facts(&self, row: u32, facts: &Facts) {
+        if let Some(row) = maps::FACTS.get_ptr_mut(row) {
             // SAFETY: a per-CPU row.
             unsafe { *row = *facts };
         }
@@ -160,7 +166,7 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn classify(&self, ruleset: u32, direction: Direction, facts: &Facts) -> u64 {
-        self.keep_facts(facts);
+        self.keep_facts(AS_ASKED, facts);
         global::classify_facts(ruleset, direction.index())
     }
 
@@ -258,6 +264,14 @@ impl Counters for Maps {
     fn count_endpoint(&self, slot: u32, direction: Direction, change: impl FnOnce(&mut EndpointCounters)) {
         if let Some(row) = maps::ENDPOINT_COUNTERS.get_ptr_mut(slot * 2 + direction.index()) {
             // SAFETY: a per-CPU row; the program is not interrupted by another one on this CPU's hook.
+            change(unsafe { &mut *row });
+        }
+    }
+
+    #[inline(always)]
+    fn count_guard(&self, slot: u32, change: impl FnOnce(&mut GuardCounters)) {
+        if let Some(row) = maps::GUARD_COUNTERS.get_ptr_mut(slot) {
+            // SAFETY: as above.
             change(unsafe { &mut *row });
         }
     }

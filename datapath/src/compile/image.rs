@@ -31,8 +31,10 @@ pub(super) struct Compiled {
     pub(super) slot: u32,
     /// Rule set by direction.
     pub(super) rulesets: [Option<u32>; 2],
-    /// A policy looks at who opened a connection.
-    pub(super) stateful: bool,
+    /// `FLAG_…` of [`EndpointRow`].
+    pub(super) flags: u32,
+    /// The tries of its own sources: MAC addresses, IPv4, IPv6.
+    pub(super) sources: [Entry; 3],
 }
 
 /// Rows of a map from index `base` on.
@@ -116,7 +118,7 @@ impl Image {
             prefixes: parts.prefixes.iter().map(|prefix| moved.prefix(prefix)).collect(),
             spans: parts.spans,
             rulesets: parts.rulesets.iter().map(|ruleset| moved.ruleset(ruleset, 0)).collect(),
-            endpoints: parts.endpoints,
+            endpoints: parts.endpoints.iter().map(|compiled| moved.endpoint(compiled)).collect(),
             chunks: layout.chunks,
         }
     }
@@ -134,7 +136,9 @@ impl Image {
             if let Some(endpoint) = endpoints.get_mut(compiled.slot as usize) {
                 endpoint.rulesets =
                     compiled.rulesets.map(|index| index.map_or(0, |index| ruleset + index + 1));
-                endpoint.flags = if compiled.stateful { EndpointRow::FLAG_STATEFUL } else { 0 };
+                endpoint.flags = compiled.flags;
+                let [macs, v4, v6] = compiled.sources.map(|entry| moved.entry(entry.0));
+                (endpoint.macs, endpoint.sources_v4, endpoint.sources_v6) = (macs, v4, v6);
             }
         }
         BankTables {
@@ -148,13 +152,16 @@ impl Image {
         }
     }
 
-    /// Whether an endpoint's packets of this direction have to be looked at: rules can match them, or they are
-    /// answers within connections.
+    /// Whether an endpoint's packets of this direction have to be looked at: rules can match them, they are answers
+    /// within connections, or their source is guarded.
     pub fn has_rules(&self, slot: u32, direction: Direction) -> bool {
         self.endpoints.binary_search_by_key(&slot, |compiled| compiled.slot).is_ok_and(|index| {
             let compiled = &self.endpoints[index];
+            let stateful = compiled.flags & EndpointRow::FLAG_STATEFUL != 0;
+            let guarded = compiled.flags & (EndpointRow::FLAG_OBSERVE | EndpointRow::FLAG_ENFORCE) != 0;
             compiled.rulesets[direction as usize].is_some()
-                || compiled.stateful && compiled.rulesets != [None, None]
+                || stateful && compiled.rulesets != [None, None]
+                || guarded && direction == Direction::Egress
         })
     }
 
@@ -193,6 +200,10 @@ impl<F: Fn(u32) -> u32> Move<F> {
             EntryKind::Prefix => Entry::prefix(entry.index() + self.prefix).0,
             EntryKind::Any => entry.0,
         }
+    }
+
+    fn endpoint(&self, compiled: &Compiled) -> Compiled {
+        Compiled { sources: compiled.sources.map(|entry| Entry(self.entry(entry.0))), ..*compiled }
     }
 
     fn node(&self, node: &NodeRow) -> NodeRow {

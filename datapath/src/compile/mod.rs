@@ -19,6 +19,7 @@ mod ranges;
 mod rows;
 pub mod rule;
 mod ruleset;
+mod sources;
 mod synthetic;
 pub mod tables;
 mod term;
@@ -28,11 +29,11 @@ mod trie;
 
 use std::collections::HashMap;
 
-use podwire_core::abi::{Direction, RulesetRow, SpanRow};
+use podwire_core::abi::{Direction, EndpointRow, Entry, RulesetRow, SpanRow};
 
 pub use error::{CompileError, Table};
 pub use image::{BankTables, Image, Section, Usage};
-pub use rule::{AddressSet, EndpointRules, Nature, Policy, Rule, TcpFlags};
+pub use rule::{AddressSet, EndpointRules, Nature, Policy, Rule, Sources, TcpFlags};
 pub use synthetic::synthetic;
 
 use error::fits;
@@ -65,11 +66,13 @@ pub fn compile(endpoints: &[EndpointRules]) -> Result<Image, CompileError> {
             compiler.ruleset(&table, &endpoint.ingress, Direction::Ingress, &mut rows, endpoint.slot)?;
         let egress =
             compiler.ruleset(&table, &endpoint.egress, Direction::Egress, &mut rows, endpoint.slot)?;
-        slots.push(Compiled {
-            slot: endpoint.slot,
-            rulesets: [ingress, egress],
-            stateful: table.is_stateful(),
-        });
+        let mut flags = if table.is_stateful() { EndpointRow::FLAG_STATEFUL } else { 0 };
+        let mut sources = [Entry::NONE; 3];
+        if let Some(guard) = &endpoint.guard {
+            flags |= if guard.enforced { EndpointRow::FLAG_ENFORCE } else { EndpointRow::FLAG_OBSERVE };
+            sources = sources::compile(guard, &mut rows, &mut compiler.tries, endpoint.slot)?;
+        }
+        slots.push(Compiled { slot: endpoint.slot, rulesets: [ingress, egress], flags, sources });
     }
     let Compiler { tries, spans, rulesets, .. } = compiler;
     let (nodes, prefixes) = tries.into_rows();

@@ -134,4 +134,17 @@ pub struct EndpointRules {
     pub ingress: Vec<Policy>,
     /// For packets from the pod.
     pub egress: Vec<Policy>,
+    /// The sources that are the pod's own, and what becomes of packets with others; `None`: nobody looks.
+    pub guard: Option<Sources>,
+}
+
+/// The sources that are a pod's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Sources {
+    /// MAC addresses.
+    pub macs: Vec<[u8; 6]>,
+    /// Addresses, as prefixes; an IPv6 link-local address is one of its own only when it is here.
+    pub prefixes: Vec<IpNet>,
+    /// Packets with other sources are dropped; otherwise they are counted.
+    pub enforced: bool,
 }

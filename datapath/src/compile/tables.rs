@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use podwire_core::abi::{
     CHUNK_WORDS, ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow, Generation,
-    Liveness, PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow,
-    TripKey, TripRow, limits,
+    GuardCounters, Liveness, PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters,
+    SessionRow, SpanRow, TripKey, TripRow, limits,
 };
 use podwire_core::stage::{Counters, State, Tables};
 
@@ -33,6 +33,7 @@ pub struct MemoryTables {
     paces: RefCell<HashMap<u32, u64>>,
     policy_counters: RefCell<Vec<PolicyCounters>>,
     endpoint_counters: RefCell<Vec<EndpointCounters>>,
+    guard_counters: RefCell<Vec<GuardCounters>>,
     session_counters: RefCell<Vec<SessionCounters>>,
     reason_counters: RefCell<[u64; Reason::COUNT]>,
 }
@@ -63,6 +64,7 @@ impl MemoryTables {
                 EndpointCounters::default();
                 2 * limits::ENDPOINTS as usize
             ]),
+            guard_counters: RefCell::new(vec![GuardCounters::default(); limits::ENDPOINTS as usize]),
             session_counters: RefCell::new(vec![SessionCounters::default(); limits::SESSIONS as usize]),
             reason_counters: RefCell::new([0; Reason::COUNT]),
         }
@@ -126,6 +128,11 @@ impl MemoryTables {
     /// The counters of an endpoint and direction.
     pub fn endpoint_counters(&self, slot: u32, direction: Direction) -> Option<EndpointCounters> {
         self.endpoint_counters.borrow().get(counter_index(slot, direction)).copied()
+    }
+
+    /// What the guard counted of an endpoint.
+    pub fn guard_counters(&self, slot: u32) -> Option<GuardCounters> {
+        self.guard_counters.borrow().get(slot as usize).copied()
     }
 
     /// The counters of a session.
@@ -247,6 +254,12 @@ impl State for MemoryTables {
 impl Counters for MemoryTables {
     fn count_endpoint(&self, slot: u32, direction: Direction, change: impl FnOnce(&mut EndpointCounters)) {
         if let Some(row) = self.endpoint_counters.borrow_mut().get_mut(counter_index(slot, direction)) {
+            change(row);
+        }
+    }
+
+    fn count_guard(&self, slot: u32, change: impl FnOnce(&mut GuardCounters)) {
+        if let Some(row) = self.guard_counters.borrow_mut().get_mut(slot as usize) {
             change(row);
         }
     }

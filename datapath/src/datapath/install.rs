@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use podwire_core::abi::{
-    ABI_VERSION, ConfigRow, Direction, EndpointCounters, Generation, LiveRow, Liveness, PolicyCounters,
-    PolicyRow, SessionCounters, SessionKind, SessionRow, layout, limits,
+    ABI_VERSION, ConfigRow, Direction, EndpointCounters, Generation, GuardCounters, LiveRow, Liveness,
+    PolicyCounters, PolicyRow, SessionCounters, SessionKind, SessionRow, layout, limits,
 };
 
 use super::{Datapath, InForce};
@@ -263,6 +263,7 @@ impl Datapath {
                 let row = slot * 2 + direction.index();
                 self.maps.endpoint_counters.reset(row, EndpointCounters::default())?;
             }
+            self.maps.guard_counters.reset(slot, GuardCounters::default())?;
             self.maps.set_interface_slot(link.index, Some(slot))?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 use podwire_datapath::compile::{AddressSet, Rule, TcpFlags};
 use podwire_datapath::core::abi::Direction;
-use podwire_datapath::{Desired, Endpoint, Engine, Mirror, SessionOptions, Target};
+use podwire_datapath::{Allowed, Desired, Endpoint, Engine, Guard, Mirror, SessionOptions, Target};
 
 use super::random::Random;
 
@@ -15,8 +15,10 @@ pub const V4: [u32; 6] = [0x0a0a_0105, 0x0a0a_0106, 0x0a0a_01ff, 0x0a0b_0001, 0x
 /// Addresses that rules and frames draw from.
 pub const V6: [u128; 5] =
     [0xfd00_0010 << 96 | 5, 0xfd00_0010 << 96 | 6, 0xfd00_0010 << 96 | 1 << 64, 0x2001_0db8 << 96 | 9, 1];
+/// MAC addresses that frames draw from; the second is the pods'.
+pub const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 /// Ports that rules and frames draw from.
-pub const PORTS: [u16; 9] = [0, 53, 80, 81, 443, 1023, 8080, 49152, 65535];
+pub const PORTS: [u16; 12] = [0, 53, 67, 68, 80, 81, 443, 547, 1023, 8080, 49152, 65535];
 /// Protocols that rules and frames draw from.
 pub const PROTOCOLS: [u8; 9] = [6, 6, 17, 17, 132, 1, 58, 47, 136];
 /// TCP flags that rules and frames draw from.
@@ -27,15 +29,8 @@ pub const ETHER_TYPES: [u16; 5] = [0x0806, 0x88cc, 0x0800, 0x86dd, 0x1234];
 /// A desired state for these interfaces and targets: a mirror per target, on some endpoints and directions.
 pub fn desired(random: &mut Random, interfaces: &[String], targets: &[Target]) -> Desired {
     let names: Vec<String> = interfaces.iter().map(|interface| format!("default/{interface}")).collect();
-    let endpoints = names
-        .iter()
-        .zip(interfaces)
-        .map(|(name, interface)| Endpoint {
-            name: name.clone(),
-            interface: interface.clone(),
-            ..Endpoint::default()
-        })
-        .collect();
+    let endpoints =
+        names.iter().zip(interfaces).map(|(name, interface)| endpoint(random, name, interface)).collect();
     let mirrors = targets
         .iter()
         .enumerate()
@@ -51,6 +46,25 @@ pub fn desired(random: &mut Random, interfaces: &[String], targets: &[Target]) -
         })
         .collect();
     Desired { endpoints, mirrors, ..Desired::default() }
+}
+
+/// An endpoint, guarded or not, whose own addresses are some of those that frames draw from.
+fn endpoint(random: &mut Random, name: &str, interface: &str) -> Endpoint {
+    let mut allowed = vec![Allowed::Prefix(IpNet::from(IpAddr::from(Ipv6Addr::from(V6[1]))))];
+    if random.one_in(2) {
+        allowed.push(Allowed::Prefix(cidr(random)));
+    }
+    if random.one_in(4) {
+        allowed.push(Allowed::Mac(MACS[0]));
+    }
+    Endpoint {
+        name: name.to_owned(),
+        interface: interface.to_owned(),
+        mac: Some(MACS[1]),
+        ips: vec![Ipv4Addr::from(V4[0]).into(), Ipv6Addr::from(V6[0]).into()],
+        allowed,
+        guard: random.pick(&[Guard::Off, Guard::Observe, Guard::Enforce]),
+    }
 }
 
 fn rules(random: &mut Random) -> Vec<Rule> {

@@ -1,6 +1,6 @@
 //! Random frames: mostly whole packets of every kind that the parser knows, some damaged, some plain noise.
 
-use super::desired::{ETHER_TYPES, PORTS, PROTOCOLS, TCP_FLAGS, V4, V6};
+use super::desired::{ETHER_TYPES, MACS, PORTS, PROTOCOLS, TCP_FLAGS, V4, V6};
 use super::random::Random;
 use crate::test_run::{MAX_FRAME, MIN_FRAME};
 
@@ -33,7 +33,8 @@ fn noise(random: &mut Random) -> Vec<u8> {
 }
 
 fn packet(random: &mut Random) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    let mut frame = MACS[0].to_vec();
+    frame.extend(if random.one_in(10) { MACS[0] } else { MACS[1] });
     let tags = if random.one_in(4) { 1 + random.below(3) } else { 0 };
     for _ in 0..tags {
         frame.extend(random.pick(&[0x8100u16, 0x88a8]).to_be_bytes());
@@ -42,6 +43,10 @@ fn packet(random: &mut Random) -> Vec<u8> {
     match random.below(11) {
         0..5 => v4(random, &mut frame),
         5..10 => v6(random, &mut frame),
+        _ if random.one_in(2) => {
+            frame.extend(0x0806u16.to_be_bytes());
+            frame.extend(arp(random));
+        }
         _ => {
             frame.extend(random.pick(&ETHER_TYPES).to_be_bytes());
             let len = 28 + random.below(100);
@@ -116,6 +121,33 @@ fn extension(random: &mut Random, next: u8, rest: &mut Vec<u8>) -> u8 {
     kind
 }
 
+/// Neighbour discovery and its like: the type, a target, options that may name a MAC address.
+fn discovery(random: &mut Random) -> Vec<u8> {
+    let mut bytes =
+        vec![random.pick(&[131, 132, 133, 134, 135, 135, 136, 136, 137, 143]), 0, 0, 0, 0, 0, 0, 0];
+    if bytes[0] != 133 {
+        bytes.extend(random.pick(&V6).to_be_bytes());
+    }
+    for _ in 0..random.below(8) {
+        let units = random.pick(&[1, 1, 1, 2, 0]);
+        let mut option = vec![random.pick(&[1, 2, 5, 14]), units];
+        option.extend(random.pick(&MACS));
+        option.resize(8 * usize::from(units).max(1), 0);
+        bytes.extend(option);
+    }
+    bytes
+}
+
+/// ARP that may be anybody's.
+fn arp(random: &mut Random) -> Vec<u8> {
+    let mut bytes = vec![0, 1, 8, 0, 6, 4, 0, random.pick(&[1, 2, 3])];
+    for _ in 0..2 {
+        bytes.extend(random.pick(&MACS));
+        bytes.extend(if random.one_in(4) { [0; 4] } else { random.pick(&V4).to_be_bytes() });
+    }
+    bytes
+}
+
 /// A transport header and its payload, most of them short, some around the MTU.
 fn transport(random: &mut Random, protocol: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -128,6 +160,7 @@ fn transport(random: &mut Random, protocol: u8) -> Vec<u8> {
             bytes.extend([(words << 4) as u8, random.pick(&TCP_FLAGS), 1, 0, 0, 0, 0, 0]);
             bytes.resize(words * 4, 1);
         }
+        58 if random.one_in(2) => return discovery(random),
         1 | 58 => {
             bytes[0] = random.pick(&[8, 0, 3, 128]);
             bytes[1] = random.below(6) as u8;

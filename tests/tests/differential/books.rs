@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use podwire_datapath::Counters;
-use podwire_datapath::core::abi::{Direction, EndpointCounters, Reason, SessionCounters};
+use podwire_datapath::core::abi::{Direction, EndpointCounters, GuardCounters, Reason, SessionCounters};
 
 /// All counters, as [`Datapath::counters`](podwire_datapath::Datapath::counters) gives them.
 #[derive(Clone, Debug)]
@@ -12,6 +12,8 @@ pub struct Books {
     pub endpoints: BTreeMap<(String, Direction), EndpointCounters>,
     pub sessions: BTreeMap<u32, SessionCounters>,
     pub reasons: BTreeMap<Reason, u64>,
+    /// By endpoint.
+    pub guards: BTreeMap<String, GuardCounters>,
 }
 
 impl Books {
@@ -19,6 +21,7 @@ impl Books {
         let endpoints = counters.endpoints.into_iter();
         let sessions = counters.sessions.into_iter();
         Self {
+            guards: counters.guards.into_iter().collect(),
             endpoints: endpoints.map(|(name, direction, row)| ((name, direction), row)).collect(),
             sessions: sessions.map(|(session, _, row)| (session, row)).collect(),
             // The kernel may say a word of its own on the mirror device.
@@ -36,6 +39,10 @@ impl Books {
         for (name, row) in &self.endpoints {
             let other = counted.endpoints.get(name);
             ensure!(other == Some(row), "{name:?}: the model {row:?}, the kernel {other:?}");
+        }
+        for (name, row) in &self.guards {
+            let other = counted.guards.get(name);
+            ensure!(other == Some(row), "guard of {name}: the model {row:?}, the kernel {other:?}");
         }
         for (session, row) in &self.sessions {
             let other = counted.sessions.get(session);

@@ -1,17 +1,18 @@
 //! Frames under one set of rules.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::{Context, Result, ensure};
+use ipnet::IpNet;
 use podwire_datapath::compile::tables::MemoryTables;
-use podwire_datapath::compile::{self, EndpointRules, naive};
-use podwire_datapath::core::abi::{Direction, Generation, Reason, SessionKind, SessionRow};
+use podwire_datapath::compile::{self, EndpointRules, Sources, naive};
+use podwire_datapath::core::abi::{Direction, Generation, GuardCounters, Reason, SessionKind, SessionRow};
 use podwire_datapath::core::stage::copy::{Outcome, Stamp, is_numbered};
 use podwire_datapath::core::stage::{self, Beside, Copies, Tables, Tag, Verdict};
 use podwire_datapath::core::wire::encap::TunnelKind;
 use podwire_datapath::core::wire::encap::{Encapsulation, OuterAddresses, OuterTemplate};
-use podwire_datapath::{Applied, Desired, Target};
+use podwire_datapath::{Allowed, Applied, Desired, Endpoint, Guard, Target};
 use podwire_tests::model::copy::copy;
 use podwire_tests::model::frame::frame;
 use podwire_tests::model::random::Random;
@@ -34,14 +35,23 @@ pub struct Tally {
     pub truncated: u64,
     pub lost: u64,
     pub malformed: u64,
+    pub refused: u64,
 }
 
 impl Tally {
     /// Fails when something that the frames should reach was not reached.
     pub fn check(&self) -> Result<()> {
         let missed = self.frames - self.matched;
-        let reached =
-            [self.matched, missed, self.copies, self.dressed, self.truncated, self.lost, self.malformed];
+        let reached = [
+            self.matched,
+            missed,
+            self.copies,
+            self.dressed,
+            self.truncated,
+            self.lost,
+            self.malformed,
+            self.refused,
+        ];
         ensure!(reached.iter().all(|count| *count > self.frames / 200), "hardly reached: {self:?}");
         Ok(())
     }
@@ -57,6 +67,8 @@ pub struct Round<'a> {
     /// The next number of each session.
     sequences: BTreeMap<u16, u32>,
     books: Books,
+    /// What the model's guards had counted, by slot.
+    guards: BTreeMap<u32, GuardCounters>,
 }
 
 impl<'a> Round<'a> {
@@ -81,7 +93,7 @@ impl<'a> Round<'a> {
             .keys()
             .map(|session| Ok((*session, kernel.sequence(*session)?)))
             .collect::<Result<_>>()?;
-        Ok(Self { kernel, desired, rules, tables, sessions, sequences, books })
+        Ok(Self { kernel, desired, rules, tables, sessions, sequences, books, guards: BTreeMap::new() })
     }
 
     /// Runs a random frame on both sides.
@@ -116,7 +128,6 @@ impl<'a> Round<'a> {
             Direction::Ingress => &self.kernel.to_pod,
         };
         let run = program.run(frame, ifindex, mark, 1)?;
-        ensure!(run.code == NEXT, "the hook returned {}", run.code);
         ensure!(run.frame == frame, "the frame was changed");
 
         let malformed = self.tables.reason_counter(Reason::Malformed);
@@ -124,6 +135,13 @@ impl<'a> Round<'a> {
         let before = others.map(|reason| self.tables.reason_counter(reason));
         let beside = Beside { ifindex, mark, tag: Tag::default() };
         let decision = stage::pod(direction, &beside, &frame, &self.tables);
+        let verdict = decision.refused.map_or(Verdict::Pass, Verdict::Drop);
+        let code = if decision.refused.is_some() { DROP } else { NEXT };
+        ensure!(run.code == code, "the hook returned {}, the model {:?}", run.code, decision.refused);
+        if let Some(reason) = decision.refused {
+            self.books.reason(reason, 1);
+            tally.refused += 1;
+        }
         for (reason, before) in others.into_iter().zip(before) {
             self.books.reason(reason, self.tables.reason_counter(reason) - before);
         }
@@ -132,7 +150,16 @@ impl<'a> Round<'a> {
             let name = self.desired.endpoints[number].name.clone();
             let row =
                 self.books.endpoints.get_mut(&(name, direction)).context("the endpoint is not counted")?;
-            row.record(frame.len() as u32, Verdict::Pass, decision.copies.slots != 0);
+            row.record(frame.len() as u32, verdict, decision.copies.slots != 0);
+            let (slot, name) = (self.rules[number].slot, &self.desired.endpoints[number].name);
+            let after = self.tables.guard_counters(slot).context("no guard counters")?;
+            let sum = self.books.guards.get_mut(name).context("the guard is not counted")?;
+            for index in 0..GuardCounters::REASONS {
+                let before = self.guards.get(&slot).copied().unwrap_or_default();
+                sum.dropped_packets[index] += after.dropped_packets[index] - before.dropped_packets[index];
+                sum.observed_packets[index] += after.observed_packets[index] - before.observed_packets[index];
+            }
+            self.guards.insert(slot, after);
         }
         let wanted = self.wanted(&decision.copies)?;
         ensure!(wanted == self.naive(endpoint, direction, mark, frame), "the tables say {wanted:?}");
@@ -260,13 +287,33 @@ fn row(target: &Target) -> Result<SessionRow> {
     Ok(SessionRow { kind: SessionKind::Tunnel as u32, template, ..SessionRow::FREE })
 }
 
+/// The sources that are an endpoint's own, as its fields say it.
+fn sources(endpoint: &Endpoint) -> Option<Sources> {
+    let mut sources = Sources { enforced: endpoint.guard == Guard::Enforce, ..Sources::default() };
+    sources.macs.extend(endpoint.mac);
+    sources.prefixes.extend(endpoint.ips.iter().map(|address| IpNet::from(*address)));
+    for allowed in &endpoint.allowed {
+        match allowed {
+            Allowed::Prefix(prefix) => sources.prefixes.push(*prefix),
+            Allowed::Mac(mac) => sources.macs.push(*mac),
+        }
+    }
+    for [a, b, c, d, e, f] in sources.macs.clone() {
+        let identifier = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
+        let link_local = 0xfe80 << 112 | u128::from(u64::from_be_bytes(identifier));
+        sources.prefixes.push(IpNet::from(IpAddr::from(Ipv6Addr::from(link_local))));
+    }
+    (endpoint.guard != Guard::Off).then_some(sources)
+}
+
 fn endpoint_rules(
     desired: &Desired,
     name: &str,
     slot: u32,
     sessions: &BTreeMap<u16, (Target, SessionRow)>,
 ) -> Result<EndpointRules> {
-    let mut rules = EndpointRules { slot, ..EndpointRules::default() };
+    let endpoint = desired.endpoints.iter().find(|endpoint| endpoint.name == name).context("no endpoint")?;
+    let mut rules = EndpointRules { slot, guard: sources(endpoint), ..EndpointRules::default() };
     for mirror in desired.mirrors.iter().filter(|mirror| mirror.endpoints.iter().any(|other| other == name)) {
         let (session, _) = sessions
             .iter()

@@ -30,6 +30,38 @@ pub struct EndpointCounters {
     pub mirrored_bytes: u64,
 }
 
+/// What the guard found of one endpoint, by [`Reason`] from [`GuardCounters::FIRST`] on. Per CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuardCounters {
+    /// Packets that were dropped.
+    pub dropped_packets: [u64; GuardCounters::REASONS],
+    /// Packets that would have been.
+    pub observed_packets: [u64; GuardCounters::REASONS],
+}
+
+impl GuardCounters {
+    /// The first of its reasons.
+    pub const FIRST: Reason = Reason::SpoofedMac;
+    /// How many there are.
+    pub const REASONS: usize = 8;
+
+    /// Its reasons.
+    pub fn reasons() -> &'static [Reason] {
+        &Reason::ALL[Self::FIRST.index()..Self::FIRST.index() + Self::REASONS]
+    }
+
+    /// Books a packet.
+    #[inline(always)]
+    pub fn record(&mut self, reason: Reason, dropped: bool) {
+        let rows = if dropped { &mut self.dropped_packets } else { &mut self.observed_packets };
+        let index = core::hint::black_box(reason.index().wrapping_sub(Self::FIRST.index()));
+        if let Some(count) = rows.get_mut(index) {
+            *count = count.wrapping_add(1);
+        }
+    }
+}
+
 /// What became of the copies for one session:
 /// `matched + taken = sampled_out + handed + sent + queued + lost`.
 #[repr(C)]

@@ -47,6 +47,16 @@ impl Direction {
 impl EndpointRow {
     /// At least one policy looks at who opened a connection.
     pub const FLAG_STATEFUL: u32 = 1 << 0;
+    /// Packets with a foreign source are counted.
+    pub const FLAG_OBSERVE: u32 = 1 << 1;
+    /// Packets with a foreign source are dropped.
+    pub const FLAG_ENFORCE: u32 = 1 << 2;
+
+    /// Whether sources are looked at.
+    #[inline(always)]
+    pub const fn is_guarded(&self) -> bool {
+        self.flags & (Self::FLAG_OBSERVE | Self::FLAG_ENFORCE) != 0
+    }
 }
 
 /// One endpoint in one bank.
@@ -58,4 +68,10 @@ pub struct EndpointRow {
     pub rulesets: [u32; 2],
     /// `FLAG_…` of this type.
     pub flags: u32,
+    /// Trie ([`super::Entry`]) of its MAC addresses; any row but the empty one says that one is its own.
+    pub macs: u32,
+    /// The same for IPv4 source addresses.
+    pub sources_v4: u32,
+    /// The same for IPv6 source addresses, link-local ones included.
+    pub sources_v6: u32,
 }

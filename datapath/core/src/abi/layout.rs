@@ -2,9 +2,9 @@
 //! before pinned maps are adopted.
 
 use super::{
-    ABI_VERSION, ConfigRow, CopyRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, LiveRow, ModeRow,
-    PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, TripKey,
-    TripRow, TunnelKey, limits,
+    ABI_VERSION, ConfigRow, CopyRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow,
+    ModeRow, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow,
+    TripKey, TripRow, TunnelKey, limits,
 };
 use crate::wire::encap::{OUTER_MAX, OuterTemplate};
 
@@ -64,7 +64,10 @@ layouts! {
         generation: u64, abi_version: u32, mirror_ifindex: u32, segment_ifindex: u32, copy_mark: u32,
         layout_hash: u32, pad: u32,
     }
-    EndpointRow { rulesets: [u32; 2], flags: u32, }
+    EndpointRow { rulesets: [u32; 2], flags: u32, macs: u32, sources_v4: u32, sources_v6: u32, }
+    GuardCounters {
+        dropped_packets: [u64; GuardCounters::REASONS], observed_packets: [u64; GuardCounters::REASONS],
+    }
     ModeRow {
         base: u32, remote: u32, local: u32, source: u32, destination: u32, portless: u32, tcp_flags: u32,
     }
@@ -119,7 +122,7 @@ layouts! {
 
 /// Every ABI version and the hash of its layout. A change of the layout fails to compile until a line with a
 /// new version is added here and [`ABI_VERSION`] follows.
-const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 3_593_550_293)];
+const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 41_906_961)];
 
 /// Hash (FNV-1a, 32 bits) of names, offsets and sizes of all rows, of the reasons and of the tables' limits.
 pub const HASH: u32 = hash();

@@ -25,10 +25,12 @@
 //! | `COPY` | per-CPU array | 0 | [`CopyRow`] |
 //! | `HEADERS` | per-CPU array | 0 | scratch of the encapsulation |
 //! | `FACTS` | per-CPU array | 0 | what the packet at hand is, for the classifier |
+//! | `NUMBER` | per-CPU array | 0 | a number that the verifier shall not know |
 //! | `RECORD` | per-CPU array | 0 | scratch of a record for `RELAY` |
 //! | `PACKET` | per-CPU array | 0 | what varies in the outer headers of the frame at hand |
 //! | `JOB` | per-CPU array | 0 | the frame at hand, for the encapsulation |
 //! | `ENDPOINT_COUNTERS` | per-CPU array | slot × 2 + direction | [`EndpointCounters`] |
+//! | `GUARD_COUNTERS` | per-CPU array | slot | [`GuardCounters`] |
 //! | `SESSION_COUNTERS` | per-CPU array | session | [`SessionCounters`] |
 //! | `RELAY_COUNTERS` | array | session | [`SessionCounters`], of the user-space encapsulator |
 //! | `POLICY_COUNTERS` | per-CPU array | policy | [`PolicyCounters`] |
@@ -51,7 +53,7 @@ mod trip;
 
 pub use config::{ConfigRow, Generation};
 pub use copy::{CopyRow, CopyState, SegmentMark};
-pub use counters::{EndpointCounters, SessionCounters};
+pub use counters::{EndpointCounters, GuardCounters, SessionCounters};
 pub use endpoint::{Direction, EndpointRow};
 pub use policy::{PolicyCounters, PolicyRow};
 pub use reason::Reason;

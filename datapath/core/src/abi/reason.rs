@@ -11,7 +11,7 @@ macro_rules! reasons {
 
         impl Reason {
             /// How many numbers are in use; the length of counter arrays indexed by reason.
-            pub const COUNT: usize = 32;
+            pub const COUNT: usize = 48;
 
             /// Every reason, by number.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
@@ -68,6 +68,22 @@ reasons! {
     ProbeReturned = 18,
     /// A tunnelled packet came back that cannot be taken out of its tunnel.
     DecapsulationRefused = 19,
+    /// A pod sent a frame with a source MAC address that is not its own.
+    SpoofedMac = 20,
+    /// A pod sent a packet with a source IP address that is not its own.
+    SpoofedIp = 21,
+    /// A pod sent ARP in the name of another.
+    SpoofedArp = 22,
+    /// A pod sent neighbour discovery in the name of another, or in fragments.
+    SpoofedNdp = 23,
+    /// A pod sent a router's message: an advertisement or a redirect.
+    RouterMessage = 24,
+    /// A pod sent what DHCP servers send.
+    DhcpServer = 25,
+    /// A pod sent a frame that is neither IPv4 nor IPv6 nor ARP; nobody could say whose it is.
+    EtherTypeRefused = 26,
+    /// A pod sent a frame whose headers cannot be read as far as they would have to be judged.
+    Unreadable = 27,
 }
 
 impl Reason {

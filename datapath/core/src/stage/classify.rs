@@ -35,6 +35,12 @@ impl Key {
         }
     }
 
+    /// A MAC address.
+    #[inline(always)]
+    pub const fn from_mac(b: [u8; 6]) -> Self {
+        Self { high: u64::from_be_bytes([b[0], b[1], b[2], b[3], b[4], b[5], 0, 0]), low: 0 }
+    }
+
     /// Protocol and port (or ICMP type and code).
     #[inline(always)]
     pub const fn from_port(protocol: u8, port: u16) -> Self {

@@ -4,7 +4,7 @@
 //! tests and the fuzz targets run these same functions; only the traits' implementations differ.
 //!
 //! ```text
-//!  pod:       parse ► classify (► flow) ─► Decision { copies, redirect }
+//!  pod:       parse ► guard ► classify (► flow) ─► Decision { copies, refused, redirect }
 //!  copies:    admit (policy, session, sample, pace) ─► snapshots, clones ─► copy: fit, dress, hand over
 //!  redirect:  tried ─► settle ─► Verdict
 //!  returned:  parse ► trip ─► back to the pod's hook, tagged
@@ -16,6 +16,7 @@ mod arrival;
 mod classify;
 pub mod copy;
 mod flow;
+mod guard;
 mod packet;
 mod parse;
 mod redirect;
@@ -26,9 +27,10 @@ mod verdict;
 pub use admit::{Admitted, admit, lowest};
 pub use arrival::{Arrival, arrival};
 pub use classify::{Key, classify, lookup};
+pub use guard::{Own, guard};
 pub use packet::{Counters, Packet, State, Tables};
-pub use parse::{Facts, Transport, parse};
-pub use redirect::{Attempt, Redirect, settle};
+pub use parse::{Facts, Fragment, Transport, parse};
+pub use redirect::{Attempt, Redirect, settle, settle_refused};
 pub use tag::Tag;
 pub use trip::{Returned, link_trip_key, returned, trip_key};
 pub use verdict::{Copies, Decision, Verdict};
@@ -65,9 +67,11 @@ pub fn pod<P: Packet, T: Tables + State + Counters>(
     let Some(row) = tables.endpoint(generation, slot) else {
         return decision;
     };
-    let Some(ruleset) = any_ruleset(row) else {
+    let ruleset = any_ruleset(row);
+    let guarded = row.is_guarded() && matches!(direction, Direction::Egress);
+    if ruleset.is_none() && !guarded {
         return decision;
-    };
+    }
     if beside.mark != 0 && beside.mark == tables.copy_mark() {
         tables.count_reason(Reason::CopyOfCopy);
         return decision;
@@ -81,11 +85,16 @@ pub fn pod<P: Packet, T: Tables + State + Counters>(
     if facts.malformed {
         tables.count_reason(Reason::Malformed);
     }
+    let refused = if guarded { judge(slot, row, packet, &facts, tables) } else { None };
+    let decision = Decision { refused, facts, ..decision };
+    let Some(ruleset) = ruleset else {
+        return decision;
+    };
     let slots = matching(direction, beside.ifindex, row, &facts, tables);
     let Some(rules) = tables.ruleset(ruleset) else {
         return decision;
     };
-    let redirect = if back {
+    let redirect = if back || refused.is_some() {
         Redirect::NONE
     } else {
         redirect::choose(slots & rules.redirects, rules, beside.tag, generation, tables)
@@ -93,9 +102,24 @@ pub fn pod<P: Packet, T: Tables + State + Counters>(
     Decision {
         copies: copies(slots & !rules.redirects, ruleset, direction, generation, &facts),
         redirect,
-        facts,
         ..decision
     }
+}
+
+/// Books what the guard says of a packet. Returns the reason when it is to be dropped.
+#[inline(always)]
+fn judge<P: Packet, T: Tables + Counters>(
+    slot: u32,
+    row: &EndpointRow,
+    packet: &P,
+    facts: &Facts,
+    tables: &T,
+) -> Option<Reason> {
+    let own = Own { macs: row.macs, v4: row.sources_v4, v6: row.sources_v6 };
+    let reason = packet.guard(facts, &own, tables)?;
+    let enforced = row.flags & EndpointRow::FLAG_ENFORCE != 0;
+    tables.count_guard(slot, |row| row.record(reason, enforced));
+    if enforced { Some(reason) } else { None }
 }
 
 /// The slots of all policies that apply.

@@ -1,10 +1,12 @@
 //! What the stages need from the outside: a packet to read and tables to look things up in.
 
 use super::classify::Key;
+use super::guard::Own;
 use super::parse::Facts;
 use crate::abi::{
-    ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow, Generation, PolicyCounters,
-    PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow, TripKey, TripRow, limits,
+    ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow, Generation, GuardCounters,
+    PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow, TripKey,
+    TripRow, limits,
 };
 
 /// A frame from its Ethernet header on.
@@ -18,6 +20,13 @@ pub trait Packet {
     /// [`crate::abi::limits::HEADER_WINDOW`].
     fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
 
+    /// The same number. Kernel side the verifier no longer knows it, so that it need not follow each of its values
+    /// through a loop of headers.
+    #[inline(always)]
+    fn opaque(&self, number: u32) -> u32 {
+        number
+    }
+
     /// What the packet is; see [`super::parse`]. Kernel side a function of its own, which the verifier looks at
     /// once.
     #[inline(always)]
@@ -26,6 +35,15 @@ pub trait Packet {
         Self: Sized,
     {
         super::parse(self)
+    }
+
+    /// Why the packet is not the pod's to send; see [`super::guard`]. Kernel side a function of its own as well.
+    #[inline(always)]
+    fn guard<T: Tables>(&self, facts: &Facts, own: &Own, tables: &T) -> Option<Reason>
+    where
+        Self: Sized,
+    {
+        super::guard(self, facts, own, tables)
     }
 }
 
@@ -111,6 +129,8 @@ pub trait State {
 pub trait Counters {
     /// Changes the counters of an endpoint and direction.
     fn count_endpoint(&self, slot: u32, direction: Direction, change: impl FnOnce(&mut EndpointCounters));
+    /// Changes what the guard counts of an endpoint.
+    fn count_guard(&self, slot: u32, change: impl FnOnce(&mut GuardCounters));
     /// Changes the counters of a session.
     fn count_session(&self, session: u32, change: impl FnOnce(&mut SessionCounters));
     /// Changes the counters of a policy.

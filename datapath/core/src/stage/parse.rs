@@ -20,6 +20,31 @@ pub enum Transport {
     Icmp = 2,
 }
 
+/// Whether a packet is a part of one: bits, so that the verifier has no values to follow.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment(pub u32);
+
+impl Fragment {
+    const MARKED: u32 = 1;
+    const LATER: u32 = 2;
+
+    /// The packet is whole.
+    pub const NO: Self = Self(0);
+
+    /// Whether the packet is a part, or has a part's mark.
+    #[inline(always)]
+    pub const fn is_marked(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Whether it is a later part, without the transport header.
+    #[inline(always)]
+    pub const fn is_later(self) -> bool {
+        self.0 & Self::LATER != 0
+    }
+}
+
 /// A packet's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -45,6 +70,10 @@ pub struct Facts {
     pub network_offset: u32,
     /// Frame bytes before the transport payload; equal to `network_offset` where that is unknown.
     pub payload_offset: u32,
+    /// Frame bytes before the transport header; 0 where there is none or it is not known where.
+    pub transport_offset: u32,
+    /// Whether it is a fragment.
+    pub fragment: Fragment,
     /// The EtherType says IP, the header says otherwise.
     pub malformed: bool,
 }
@@ -63,6 +92,8 @@ impl Facts {
             tcp_flags: 0,
             network_offset,
             payload_offset: network_offset,
+            transport_offset: 0,
+            fragment: Fragment::NO,
             malformed,
         }
     }
@@ -149,8 +180,11 @@ fn ip4<P: Packet>(packet: &P, offset: usize) -> Option<Facts> {
         protocol: header[9],
         ..Facts::other(ethernet::ETHER_TYPE_IPV4, offset as u32, false)
     };
-    let first = fragment & ipv4::FRAGMENT_OFFSET_MASK == 0;
-    transport(packet, &mut facts, offset + header_len, first);
+    let part = fragment & ipv4::FRAGMENT_OFFSET_MASK;
+    let marked = (fragment & (ipv4::FLAG_MORE_FRAGMENTS | ipv4::FRAGMENT_OFFSET_MASK) != 0) as u32;
+    let later = (part != 0) as u32 * Fragment::LATER;
+    facts.fragment = Fragment(packet.opaque(marked * Fragment::MARKED | later));
+    transport(packet, &mut facts, offset + header_len);
     Some(facts)
 }
 
@@ -169,21 +203,21 @@ fn ip6<P: Packet>(packet: &P, offset: usize) -> Option<Facts> {
         protocol: start[6],
         ..Facts::other(ethernet::ETHER_TYPE_IPV6, offset as u32, false)
     };
-    let (next, first) = extensions(packet, &mut facts.protocol, offset + ipv6::HEADER_LEN);
+    let next = extensions(packet, &mut facts, offset + ipv6::HEADER_LEN);
     if next != 0 {
-        transport(packet, &mut facts, next, first);
+        transport(packet, &mut facts, next);
     }
     Some(facts)
 }
 
-/// Follows extension headers. Returns where the upper layer begins (0: not found) and whether this is the
-/// packet's first fragment; `protocol` becomes the upper layer's number, or that of the header at which the
-/// walk ended.
+/// Follows extension headers. Returns where the upper layer begins, 0 when it is not found. The protocol becomes
+/// the upper layer's number, or that of the header at which the walk ended.
 #[inline(always)]
-fn extensions<P: Packet>(packet: &P, protocol: &mut u8, mut offset: usize) -> (usize, bool) {
+fn extensions<P: Packet>(packet: &P, facts: &mut Facts, mut offset: usize) -> usize {
+    let mut marks = packet.opaque(0);
     for _ in 0..limits::EXTENSION_HEADERS {
-        let fragment = *protocol == protocol::FRAGMENT;
-        let len_unit = match *protocol {
+        let fragment = facts.protocol == protocol::FRAGMENT;
+        let len_unit = match facts.protocol {
             protocol::HOP_BY_HOP
             | protocol::ROUTING
             | protocol::DESTINATION_OPTIONS
@@ -192,30 +226,39 @@ fn extensions<P: Packet>(packet: &P, protocol: &mut u8, mut offset: usize) -> (u
             | protocol::SHIM6 => 8,
             protocol::FRAGMENT => 0,
             protocol::AUTHENTICATION => 4,
-            _ => return (offset, true),
+            _ => {
+                facts.fragment = Fragment(marks);
+                return offset;
+            }
         };
         let Some(header) = packet.read::<8>(offset) else {
-            return (0, false);
+            return 0;
         };
-        *protocol = header[0];
+        facts.protocol = header[0];
         offset += match len_unit {
             // RFC 4302 counts in 4-byte units minus two, the others in 8-byte units minus one.
             4 => (header[1] as usize + 2) * 4,
             8 => (header[1] as usize + 1) * 8,
             _ => 8,
         };
-        if fragment && u16::from_be_bytes([header[2], header[3]]) & ipv6::FRAGMENT_OFFSET_MASK != 0 {
-            return (offset, false);
+        if fragment {
+            let part = u16::from_be_bytes([header[2], header[3]]) & ipv6::FRAGMENT_OFFSET_MASK;
+            if part != 0 {
+                facts.fragment = Fragment(Fragment::MARKED | Fragment::LATER);
+                return 0;
+            }
+            marks = packet.opaque(Fragment::MARKED);
         }
     }
-    (0, false)
+    0
 }
 
 #[inline(always)]
-fn transport<P: Packet>(packet: &P, facts: &mut Facts, offset: usize, first_fragment: bool) {
-    if !first_fragment {
+fn transport<P: Packet>(packet: &P, facts: &mut Facts, offset: usize) {
+    if facts.fragment.is_later() {
         return;
     }
+    facts.transport_offset = offset as u32;
     match facts.protocol {
         protocol::TCP => {
             let Some(header) = packet.read::<14>(offset) else {

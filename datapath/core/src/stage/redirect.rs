@@ -90,6 +90,24 @@ pub fn settle<T: Counters>(
     verdict
 }
 
+/// Books a packet of `len` bytes that is refused, at its endpoint and by its reason.
+#[inline(always)]
+pub fn settle_refused<T: Counters>(
+    direction: Direction,
+    len: u32,
+    decision: &Decision,
+    reason: Reason,
+    tables: &T,
+) -> Verdict {
+    let verdict = Verdict::Drop(reason);
+    tables.count_reason(reason);
+    if let Some(slot) = decision.slot.checked_sub(1) {
+        let mirrored = decision.copies.slots != 0;
+        tables.count_endpoint(slot, direction, |row| row.record(len, verdict, mirrored));
+    }
+    verdict
+}
+
 impl PolicyCounters {
     #[inline(always)]
     fn redirected(&mut self, len: u32, attempt: Attempt, closed: bool) {

@@ -81,6 +81,8 @@ pub struct Decision {
     pub slot: u32,
     /// Which copies leave.
     pub copies: Copies,
+    /// Why it may not go on, if so.
+    pub refused: Option<Reason>,
     /// Where the packet itself goes.
     pub redirect: Redirect,
     /// What the packet is.
@@ -90,7 +92,7 @@ pub struct Decision {
 impl Decision {
     /// Untouched.
     pub const PASS: Self =
-        Self { slot: 0, copies: Copies::NONE, redirect: Redirect::NONE, facts: Facts::NONE };
+        Self { slot: 0, copies: Copies::NONE, refused: None, redirect: Redirect::NONE, facts: Facts::NONE };
 }
 
 impl EndpointCounters {

@@ -43,6 +43,7 @@ fn endpoints() -> impl Strategy<Value = Vec<EndpointRules>> {
             slot,
             egress: egress.unwrap_or_else(|| ingress.clone()),
             ingress,
+            guard: None,
         };
         slots.into_iter().zip(lists).map(endpoint).collect()
     })
@@ -81,7 +82,7 @@ proptest! {
     #[test]
     fn order_of_rules_and_mirrors_does_not_matter(mirrors in mirrors()) {
         let endpoint = |mirrors: Vec<Policy>| {
-            [EndpointRules { slot: 3, ingress: mirrors, egress: Vec::new() }]
+            [EndpointRules { slot: 3, ingress: mirrors, ..EndpointRules::default() }]
         };
         let mut reversed = mirrors.clone();
         reversed.reverse();

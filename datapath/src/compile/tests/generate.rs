@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use podwire_core::abi::Mode;
-use podwire_core::stage::{Facts, Key, Transport};
+use podwire_core::stage::{Facts, Fragment, Key, Transport};
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
@@ -195,6 +195,8 @@ impl Bounds {
             tcp_flags: 0,
             network_offset: 14,
             payload_offset: 14,
+            transport_offset: 0,
+            fragment: Fragment::NO,
             malformed: false,
         };
         match probe.mode {

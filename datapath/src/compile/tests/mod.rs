@@ -41,5 +41,5 @@ fn sessions(tables: &MemoryTables, slot: u32, direction: Direction, facts: &Fact
 /// An endpoint with one mirror per direction.
 fn endpoint(slot: u32, rules: Vec<Rule>) -> EndpointRules {
     let mirrors = vec![Policy::mirror(1, rules)];
-    EndpointRules { slot, ingress: mirrors.clone(), egress: mirrors }
+    EndpointRules { slot, ingress: mirrors.clone(), egress: mirrors, ..EndpointRules::default() }
 }

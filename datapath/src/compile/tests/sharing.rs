@@ -97,7 +97,7 @@ fn fields_that_no_rule_looks_at_are_any() {
 fn sessions_have_words_of_their_own() {
     let mirrors: Vec<_> =
         (0..3).map(|session| Policy::mirror(10 - session, synthetic(70, u64::from(session)))).collect();
-    let image = compile(&[EndpointRules { slot: 0, ingress: mirrors, egress: Vec::new() }]).unwrap();
+    let image = compile(&[EndpointRules { slot: 0, ingress: mirrors, ..EndpointRules::default() }]).unwrap();
     let tables = tables(&image, Generation(1));
     let index = super::ruleset_of(&tables, 0, Direction::Ingress).unwrap();
     let ruleset = tables.ruleset(index).unwrap();

@@ -14,7 +14,7 @@ fn refused(endpoints: &[EndpointRules]) -> CompileError {
 
 fn mirrors(sessions: impl Iterator<Item = u16>) -> Vec<EndpointRules> {
     let mirrors = sessions.map(|session| Policy::mirror(session, Vec::new())).collect();
-    vec![EndpointRules { slot: 9, ingress: Vec::new(), egress: mirrors }]
+    vec![EndpointRules { slot: 9, egress: mirrors, ..EndpointRules::default() }]
 }
 
 fn to(address: u128) -> Rule {
