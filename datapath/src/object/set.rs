@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::target::Port;
 use super::traffic_control::{Action, TrafficControl};
-use super::{Endpoint, Located, Node, Object};
+use super::{Egress, Endpoint, Located, Metadata, Node, Object};
 
 /// Objects by kind and name, in the order of names.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +74,7 @@ impl ObjectSet {
         })
     }
 
-    /// The policies in their order: priority, then age, then name.
+    /// The TrafficControl policies in their order: priority, then age, then name.
     pub fn policies(&self) -> Vec<&TrafficControl> {
         let mut policies: Vec<&TrafficControl> = self
             .iter()
@@ -83,8 +83,21 @@ impl ObjectSet {
                 _ => None,
             })
             .collect();
-        policies.sort_by(|left, right| order(left).cmp(&order(right)));
+        policies.sort_by_key(|policy| order(policy.priority, &policy.metadata));
         policies
+    }
+
+    /// The Egress policies in their order, which is that of [`policies`](Self::policies).
+    pub fn egresses(&self) -> Vec<&Egress> {
+        let mut egresses: Vec<&Egress> = self
+            .iter()
+            .filter_map(|located| match &located.object {
+                Object::Egress(egress) => Some(&**egress),
+                _ => None,
+            })
+            .collect();
+        egresses.sort_by_key(|egress| order(egress.priority, &egress.metadata));
+        egresses
     }
 
     /// Labels of a namespace; none when it is not known.
@@ -136,9 +149,9 @@ impl ObjectSet {
     }
 }
 
-fn order(policy: &TrafficControl) -> (i32, &str, &str) {
+fn order(priority: i32, metadata: &Metadata) -> (i32, &str, &str) {
     // What has no age is older than what has one: it was there before any API server spoke.
-    (policy.priority, policy.metadata.created.as_deref().unwrap_or(""), &policy.metadata.name)
+    (priority, metadata.created.as_deref().unwrap_or(""), &metadata.name)
 }
 
 /// The policies in force that defined a port first.
