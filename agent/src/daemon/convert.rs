@@ -1,13 +1,51 @@
-//! From objects to what the library understands. In: an [`ObjectSet`]. Out: [`Desired`], and per policy whether
-//! it is in force or why not.
+//! From objects to what the library understands. In: an [`ObjectSet`], and which node this is. Out: [`Desired`], and
+//! per policy whether it is in force or why not.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use podwire_datapath::core::wire::encap::Tunnel;
 use podwire_datapath::core::wire::erspan::{Direction, iii::Granularity};
-use podwire_datapath::object::{ObjectSet, Port, TrafficControl};
-use podwire_datapath::{Desired, Endpoint, Mirror, Oversize, Redirect, SessionOptions, Target};
+use podwire_datapath::object::{AppliedTo, ObjectSet, Port, TrafficControl};
+use podwire_datapath::{
+    Desired, Egress, Endpoint, Forwarding, Mirror, Network, Oversize, Peer, Redirect, SessionOptions, Target,
+};
+
+use super::place::{Place, Places};
+
+/// This node.
+#[derive(Clone, Debug, Default)]
+pub struct Here {
+    /// Its name.
+    pub node: String,
+    /// Who forwards.
+    pub forwarding: Forwarding,
+    /// Destinations that no Egress policy applies to.
+    pub except: Vec<IpNet>,
+}
+
+/// What objects come to on this node.
+#[derive(Clone, Debug, Default)]
+pub struct Converted {
+    /// For the library.
+    pub desired: Desired,
+    /// By the name of a TrafficControl.
+    pub policies: BTreeMap<String, PolicyState>,
+    /// By the name of an Egress.
+    pub egresses: BTreeMap<String, EgressState>,
+}
+
+/// What became of an Egress policy on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EgressState {
+    /// Names of the endpoints that it selects.
+    pub endpoints: Vec<String>,
+    /// The addresses.
+    pub ips: Vec<IpAddr>,
+    /// Where they are.
+    pub place: Place,
+}
 
 /// What became of a policy on this node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,22 +63,73 @@ pub struct PolicyState {
 }
 
 /// Makes desired state of objects.
-pub fn convert(set: &ObjectSet) -> (Desired, BTreeMap<String, PolicyState>) {
-    let mut desired = Desired::default();
-    for endpoint in set.endpoints() {
-        let namespace = endpoint.metadata.namespace.as_deref().unwrap_or("default");
-        let name = format!("{namespace}/{}", endpoint.metadata.name);
-        desired.endpoints.push(Endpoint {
-            name,
-            interface: endpoint.interface.clone(),
-            ..Endpoint::default()
-        });
+pub fn convert(set: &ObjectSet, here: &Here) -> Converted {
+    let mut converted = Converted::default();
+    converted.desired.endpoints = endpoints(set);
+    converted.desired.network = network(set, here);
+    take_policies(set, &mut converted);
+    take_egresses(set, here, &mut converted);
+    converted
+}
+
+fn endpoints(set: &ObjectSet) -> Vec<Endpoint> {
+    set.endpoints()
+        .map(|endpoint| {
+            let namespace = endpoint.metadata.namespace.as_deref().unwrap_or("default");
+            Endpoint {
+                name: format!("{namespace}/{}", endpoint.metadata.name),
+                interface: endpoint.interface.clone(),
+                mac: endpoint.mac,
+                ips: endpoint.ips.clone(),
+                allowed: endpoint.allowed.clone(),
+                guard: endpoint.guard,
+            }
+        })
+        .collect()
+}
+
+/// The Node of this name is this node; the others are its peers.
+fn network(set: &ObjectSet, here: &Here) -> Network {
+    let mut network =
+        Network { forwarding: here.forwarding, except: here.except.clone(), ..Network::default() };
+    for node in set.nodes() {
+        let (name, addresses, pod_cidrs) =
+            (node.metadata.name.clone(), node.addresses.clone(), node.pod_cidrs.clone());
+        if name == here.node {
+            (network.addresses, network.pod_cidrs) = (addresses, pod_cidrs);
+        } else {
+            network.peers.push(Peer { name, addresses, pod_cidrs });
+        }
     }
-    let mut states = BTreeMap::new();
+    network
+}
+
+fn take_egresses(set: &ObjectSet, here: &Here, converted: &mut Converted) {
+    let mut places = Places::new(set, &here.node);
+    // In the order of their priority: the first one that matches a packet applies.
+    for egress in set.egresses() {
+        let (name, place) = (egress.metadata.name.clone(), places.place(egress));
+        let endpoints = selected(set, &egress.applied_to);
+        converted.desired.egresses.push(Egress {
+            name: name.clone(),
+            endpoints: endpoints.clone(),
+            ips: egress.ips.clone(),
+            node: place.seen_from(&here.node),
+            own: egress.own,
+            destinations: egress.destinations.clone(),
+            except: egress.except.clone(),
+            bandwidth: egress.bandwidth,
+        });
+        converted.egresses.insert(name, EgressState { endpoints, ips: egress.ips.clone(), place });
+    }
+}
+
+fn take_policies(set: &ObjectSet, converted: &mut Converted) {
+    let Converted { desired, policies: states, .. } = converted;
     // In the order of their priority, which is the order of redirects.
     for policy in set.policies() {
         let name = policy.metadata.name.clone();
-        let endpoints = selected(set, policy);
+        let endpoints = selected(set, &policy.applied_to);
         if let Some(why) = set.refused(&name) {
             let state = PolicyState { endpoints, reason: Some(why.to_owned()), ..PolicyState::default() };
             states.insert(name, state);
@@ -60,8 +149,7 @@ pub fn convert(set: &ObjectSet) -> (Desired, BTreeMap<String, PolicyState>) {
         }
         states.insert(name, state);
     }
-    stand_back(&mut desired, &mut states);
-    (desired, states)
+    stand_back(desired, states);
 }
 
 /// Takes out what would harm the pods.
@@ -103,12 +191,11 @@ fn redirect(policy: &TrafficControl, endpoints: Vec<String>, return_port: Target
     }
 }
 
-fn selected(set: &ObjectSet, policy: &TrafficControl) -> Vec<String> {
+fn selected(set: &ObjectSet, applied_to: &AppliedTo) -> Vec<String> {
     set.endpoints()
         .filter_map(|endpoint| {
             let namespace = endpoint.metadata.namespace.as_deref().unwrap_or("default");
-            policy
-                .applied_to
+            applied_to
                 .selects(&set.namespace_labels(namespace), &endpoint.metadata.labels)
                 .then(|| format!("{namespace}/{}", endpoint.metadata.name))
         })
@@ -144,8 +231,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use podwire_datapath::object::{ObjectSet, parse};
+    use podwire_datapath::{EgressNode, Forwarding, Guard};
 
-    use super::{PolicyState, convert};
+    use super::{Converted, Here, PolicyState, convert};
 
     const TEXT: &str = "
 apiVersion: podwire.io/v1alpha1
@@ -188,7 +276,7 @@ spec:
     #[test]
     fn policies_select_by_both_labels_and_redirects_keep_their_fields() {
         let set = ObjectSet::build(parse("t.yaml", TEXT).expect("valid")).expect("consistent");
-        let (desired, states) = convert(&set);
+        let Converted { desired, policies: states, .. } = convert(&set, &Here::default());
         assert_eq!(desired.endpoints.len(), 2);
         assert_eq!(desired.mirrors.len(), 1);
         assert_eq!(desired.mirrors[0].endpoints, ["shop/web-0"]);
@@ -210,7 +298,96 @@ spec:
     }
 
     fn states(text: &str) -> (podwire_datapath::Desired, BTreeMap<String, PolicyState>) {
-        convert(&ObjectSet::build(parse("t.yaml", text).expect("valid")).expect("consistent"))
+        let converted = all(text, &Here::default());
+        (converted.desired, converted.policies)
+    }
+
+    fn all(text: &str, here: &Here) -> Converted {
+        convert(&ObjectSet::build(parse("t.yaml", text).expect("valid")).expect("consistent"), here)
+    }
+
+    const CLUSTER: &str = "
+---
+apiVersion: podwire.io/v1alpha1
+kind: Node
+metadata: {name: node-1}
+spec: {addresses: [192.0.2.1, \"2001:db8::1\"], podCIDRs: [10.10.1.0/24, \"fd00:10:1::/64\"]}
+---
+apiVersion: podwire.io/v1alpha1
+kind: Node
+metadata: {name: node-2}
+spec: {addresses: [192.0.2.2], podCIDRs: [10.10.2.0/24]}
+---
+apiVersion: podwire.io/v1alpha1
+kind: Egress
+metadata: {name: out}
+spec:
+  appliedTo: {namespaceSelector: {matchLabels: {team: a}}}
+  egressIPs: [203.0.113.7, \"2001:db8:7::7\"]
+  egressNode: node-2
+  own: true
+  destinations: [198.51.100.0/24]
+  except: [198.51.100.9/32]
+  bandwidth: {rate: 1M}
+---
+apiVersion: podwire.io/v1alpha1
+kind: Egress
+metadata: {name: first}
+spec: {appliedTo: {podSelector: {}}, priority: -1, egressIP: 192.0.2.1}
+---
+apiVersion: podwire.io/v1alpha1
+kind: Egress
+metadata: {name: lost}
+spec: {appliedTo: {podSelector: {}}, egressIP: 203.0.113.9, egressNode: node-3}
+";
+
+    #[test]
+    fn the_network_is_this_node_and_its_peers() {
+        let except = vec!["10.96.0.0/12".parse().expect("a prefix")];
+        let here = Here { node: "node-1".into(), forwarding: Forwarding::Native, except: except.clone() };
+        let network = all(CLUSTER, &here).desired.network;
+        assert_eq!((network.forwarding, network.except), (Forwarding::Native, except));
+        assert_eq!(network.addresses.len(), 2);
+        assert_eq!(network.pod_cidrs[0].to_string(), "10.10.1.0/24");
+        assert_eq!(network.peers.len(), 1);
+        assert_eq!(network.peers[0].name, "node-2");
+        assert_eq!(network.peers[0].pod_cidrs[0].to_string(), "10.10.2.0/24");
+    }
+
+    #[test]
+    fn egresses_keep_their_fields_and_come_in_their_order() {
+        let text = TEXT.to_owned() + CLUSTER;
+        let here = Here { node: "node-1".into(), ..Here::default() };
+        let Converted { desired, egresses: states, .. } = all(&text, &here);
+        let names: Vec<_> = desired.egresses.iter().map(|egress| egress.name.as_str()).collect();
+        assert_eq!(names, ["first", "lost", "out"]);
+        let places: Vec<_> = desired.egresses.iter().map(|egress| egress.node.clone()).collect();
+        assert_eq!(places, [EgressNode::Here, EgressNode::Nowhere, EgressNode::Peer("node-2".into())]);
+        let out = &desired.egresses[2];
+        assert_eq!(out.endpoints, ["shop/web-0"]);
+        assert!(out.own && out.ips.len() == 2 && out.destinations.len() == 1 && out.except.len() == 1);
+        assert_eq!(out.bandwidth.map(|bandwidth| bandwidth.rate), Some(1_000_000));
+        let why = states["lost"].place.reason.as_deref();
+        assert_eq!(why, Some("egressNode node-3: there is no Node of this name"));
+        assert_eq!(states["out"].place.reason, None);
+        assert_eq!(states["first"].endpoints.len(), 2);
+        let there = all(&text, &Here { node: "node-2".into(), ..Here::default() });
+        assert_eq!(there.desired.egresses[2].node, EgressNode::Here);
+        assert_eq!(there.desired.egresses[0].node, EgressNode::Peer("node-1".into()));
+    }
+
+    #[test]
+    fn endpoints_keep_what_their_guard_needs() {
+        let text = "apiVersion: podwire.io/v1alpha1\nkind: Endpoint\nmetadata: {name: p}\nspec: {interface: veth0, \
+                    mac: \"02:00:00:00:00:05\", ips: [10.10.1.5, \"fd00:10:1::5\"], allowedAddresses: [10.10.1.200]}\n";
+        let (desired, _) = states(text);
+        let endpoint = &desired.endpoints[0];
+        assert_eq!(endpoint.guard, Guard::Enforce);
+        assert_eq!(
+            (endpoint.mac, endpoint.ips.len(), endpoint.allowed.len()),
+            (Some([2, 0, 0, 0, 0, 5]), 2, 1)
+        );
+        assert_eq!(states(TEXT).0.endpoints[0].guard, Guard::Off);
     }
 
     #[test]
