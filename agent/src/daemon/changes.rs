@@ -147,13 +147,9 @@ mod tests {
             },
         };
         let applied = |problem: Option<&str>| {
-            let mut applied = Applied::default();
-            applied.egresses = vec![podwire_datapath::EgressState {
-                name: "e".into(),
-                id: 1,
-                problem: problem.map(str::to_owned),
-            }];
-            applied
+            let problem = problem.map(str::to_owned);
+            let egress = podwire_datapath::EgressState { name: "e".into(), id: 1, problem };
+            Applied { egresses: vec![egress], ..Applied::default() }
         };
         let (mut told, mut events) = (ToldEgresses::default(), VecDeque::new());
         for (node, problem, expected) in [

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use ipnet::IpNet;
+
 use super::target::Port;
 use super::traffic_control::{Action, TrafficControl};
 use super::{Egress, Endpoint, Located, Metadata, Node, Object};
@@ -50,6 +52,7 @@ impl ObjectSet {
         }
         set.settle();
         set.check_endpoints()?;
+        set.check_nodes()?;
         Ok(set)
     }
 
@@ -147,6 +150,45 @@ impl ObjectSet {
         }
         Ok(())
     }
+}
+
+impl ObjectSet {
+    /// An address, and what it lies in, leads to one node.
+    fn check_nodes(&self) -> Result<(), Conflict> {
+        let (mut addresses, mut prefixes) = (BTreeMap::new(), Vec::new());
+        for located in self.iter() {
+            let Object::Node(node) = &located.object else {
+                continue;
+            };
+            for address in &node.addresses {
+                if let Some(other) = addresses.insert(*address, located) {
+                    return Err(two_nodes(located, "addresses", &address.to_string(), other));
+                }
+            }
+            prefixes.extend(node.pod_cidrs.iter().map(|cidr| (*cidr, located)));
+        }
+        // In this order what holds a prefix comes before it, and nothing else lies between.
+        prefixes.sort_by_key(|(cidr, _)| (cidr.network(), cidr.prefix_len()));
+        let mut outer: Option<(IpNet, &Located)> = None;
+        for (cidr, located) in prefixes {
+            match outer {
+                Some((holder, other)) if holder.contains(&cidr) => {
+                    if other.identity() != located.identity() {
+                        return Err(two_nodes(located, "podCIDRs", &cidr.to_string(), other));
+                    }
+                }
+                _ => outer = Some((cidr, located)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn two_nodes(located: &Located, field: &str, value: &str, other: &Located) -> Conflict {
+    let (own, other_identity) = (located.identity(), other.identity());
+    let problem =
+        format!("{own}: spec.{field}: {value} belongs to {other_identity} ({}) already", other.place);
+    Conflict { place: located.place.clone(), problem }
 }
 
 fn order(priority: i32, metadata: &Metadata) -> (i32, &str, &str) {

@@ -2,7 +2,7 @@
 
 use super::{accepted, errors};
 use crate::desired::{Allowed, Guard};
-use crate::object::Object;
+use crate::object::{Object, ObjectSet, parse};
 
 #[test]
 fn endpoints_have_real_names_and_addresses() {
@@ -109,5 +109,41 @@ fn nodes_have_addresses_and_whole_prefixes() {
     ] {
         let said = errors(&node(spec));
         assert!(said.len() == 1 && said[0].ends_with(expected), "{spec}: {said:?}");
+    }
+}
+
+#[test]
+fn an_address_leads_to_one_node() {
+    let node = |name: &str, spec: &str| {
+        format!(
+            "---\napiVersion: podwire.io/v1alpha1\nkind: Node\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+        )
+    };
+    let build = |first: &str, second: &str| {
+        let text = node("a", first) + &node("b", second);
+        ObjectSet::build(parse("f.yaml", &text).expect("valid")).map_err(|conflict| conflict.to_string())
+    };
+    let first = "addresses: [192.0.2.1], podCIDRs: [10.10.0.0/16, 10.10.1.0/24, \"fd00:10::/32\"]";
+    build(first, "addresses: [192.0.2.2], podCIDRs: [10.11.0.0/16, 10.0.0.0/24, \"fd00:11::/32\"]")
+        .expect("two nodes");
+    for (second, expected) in [
+        (
+            "addresses: [192.0.2.1]",
+            "f.yaml:7: Node/b: spec.addresses: 192.0.2.1 belongs to Node/a (f.yaml:2) already",
+        ),
+        (
+            "addresses: [192.0.2.2], podCIDRs: [10.10.2.0/24]",
+            "f.yaml:7: Node/b: spec.podCIDRs: 10.10.2.0/24 belongs to Node/a (f.yaml:2) already",
+        ),
+        (
+            "addresses: [192.0.2.2], podCIDRs: [\"fd00:10::/32\"]",
+            "f.yaml:7: Node/b: spec.podCIDRs: fd00:10::/32 belongs to Node/a (f.yaml:2) already",
+        ),
+        (
+            "addresses: [192.0.2.2], podCIDRs: [10.0.0.0/8]",
+            "f.yaml:2: Node/a: spec.podCIDRs: 10.10.0.0/16 belongs to Node/b (f.yaml:7) already",
+        ),
+    ] {
+        assert_eq!(build(first, second).expect_err(second), expected);
     }
 }
