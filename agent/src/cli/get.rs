@@ -136,7 +136,7 @@ fn wide(kind: Kind) -> &'static [(&'static str, &'static str)] {
             ("REASON", "/status/reason"),
         ],
         Kind::Egresses => &[
-            ("OWN", "/spec/own"),
+            ("OWN", "/status/own"),
             ("ID", "/status/id"),
             ("EXCEPT", "/spec/except"),
             ("REASON", "/status/reason"),

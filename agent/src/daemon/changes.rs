@@ -141,6 +141,7 @@ mod tests {
         let state = |node: Option<&str>| EgressState {
             endpoints: vec!["default/web-0".into()],
             ips: vec!["203.0.113.7".parse().expect("an address")],
+            own: false,
             place: Place {
                 node: node.map(str::to_owned),
                 reason: node.is_none().then(|| "no such Node".to_owned()),

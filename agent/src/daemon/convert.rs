@@ -43,6 +43,8 @@ pub struct EgressState {
     pub endpoints: Vec<String>,
     /// The addresses.
     pub ips: Vec<IpAddr>,
+    /// Whether podwire puts them there.
+    pub own: bool,
     /// Where they are.
     pub place: Place,
 }
@@ -120,7 +122,8 @@ fn take_egresses(set: &ObjectSet, here: &Here, converted: &mut Converted) {
             except: egress.except.clone(),
             bandwidth: egress.bandwidth,
         });
-        converted.egresses.insert(name, EgressState { endpoints, ips: egress.ips.clone(), place });
+        let state = EgressState { endpoints, ips: egress.ips.clone(), own: egress.own, place };
+        converted.egresses.insert(name, state);
     }
 }
 

@@ -35,13 +35,14 @@ impl Known<'_> {
         if name != self.node {
             return json!({"role": "Peer", "egresses": egresses});
         }
-        let state = if self.applied.network_problems.is_empty() { "Ready" } else { "NotReady" };
+        let problems = self.network_problems();
+        let state = if problems.is_empty() { "Ready" } else { "NotReady" };
         json!({
             "role": "This",
             "state": state,
             "forwarding": self.forwarding(),
             "egresses": egresses,
-            "networkProblems": self.applied.network_problems,
+            "networkProblems": problems,
             "events": self.events_of(&format!("Node/{name}")),
         })
     }
@@ -63,13 +64,24 @@ impl Known<'_> {
         json!({
             "node": self.node,
             "forwarding": self.forwarding(),
-            "networkProblems": self.applied.network_problems,
+            "networkProblems": self.network_problems(),
             "generation": self.applied.generation,
             "reasons": reasons,
             "segmentQueueDrops": self.counters.segment_queue_drops,
             "tables": tables,
             "configurationErrors": configuration,
         })
+    }
+
+    /// What the datapath says, and that others are known but not this node: its own pods' prefixes are missing then.
+    fn network_problems(&self) -> Vec<String> {
+        let mut problems = self.applied.network_problems.clone();
+        let mut nodes = self.set.nodes().peekable();
+        let others = nodes.peek().is_some() || self.forwarding == Forwarding::Native;
+        if others && !nodes.any(|node| node.metadata.name == self.node) {
+            problems.push(format!("there is no Node {}: this node's pod CIDRs are not known", self.node));
+        }
+        problems
     }
 
     fn forwarding(&self) -> &'static str {
