@@ -1,5 +1,7 @@
 //! Egress: what is read, and every refusal.
 
+use proptest::prelude::*;
+
 use super::{accepted, errors};
 use crate::desired::Bandwidth;
 use crate::object::{
@@ -237,4 +239,19 @@ fn many_prefixes_are_read_in_little_time() {
     let spec = format!("egressIP: 203.0.113.7, destinations: [{}], except: [{}]", cidrs(24), cidrs(25));
     assert_eq!(own(&spec).except.len(), 30_000);
     assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
+}
+
+proptest! {
+    /// A valid object with a piece replaced.
+    #[test]
+    fn nothing_panics_on_nearly_right_text(at in 0usize..330, piece in "[ -~\n]{0,12}") {
+        let mut text = text(
+            API_VERSION,
+            "egressIPs: [203.0.113.7, \"2001:db8::7\"], egressNode: n, own: true, except: [10.0.0.0/8], bandwidth: {rate: 1.5G, burst: 2e9}",
+        );
+        let at = at.min(text.len());
+        let end = (at + piece.len()).min(text.len());
+        text.replace_range(at..end, &piece);
+        let _ = parse("f.yaml", &text).map(ObjectSet::build);
+    }
 }
