@@ -51,7 +51,7 @@ fn agent(socket: &Path, status: &str, body: &str) -> JoinHandle<(String, String)
 
 const ENDPOINTS: &str = r#"{"items": [
   {"metadata": {"namespace": "shop", "name": "web-0"}, "spec": {"interface": "veth0", "ips": ["10.10.1.5", "fd00::5"]},
-   "status": {"state": "InForce", "packets": {"received": 7, "passed": 6, "dropped": 1, "mirrored": 3}}},
+   "status": {"state": "InForce", "spoofGuard": {"mode": "Enforce"}, "packets": {"received": 7, "passed": 6, "dropped": 1, "mirrored": 3}}},
   {"metadata": {"name": "web-0"}, "spec": {"interface": "veth1"}, "status": {"state": "Idle", "ifindex": 4}}]}"#;
 
 #[test]
@@ -146,7 +146,7 @@ fn apply_says_what_became_of_each_object() {
     let served = agent(
         &socket,
         "200 OK",
-        r#"{"results": [{"object": "trafficcontrol/a", "result": "created", "note": "no such device"},
+        r#"{"results": [{"object": "trafficcontrol/a", "result": "created", "note": "not in force: no such device"},
                         {"object": "endpoint/b", "result": "unchanged", "note": null}]}"#,
     );
     let output = podwire(&socket, &["apply", "-f", &file.to_string_lossy()]);
@@ -174,14 +174,29 @@ fn tables_have_their_columns() {
                 "INTERFACE",
                 "IPS",
                 "STATE",
+                "MODE",
                 "RECEIVED",
                 "PASSED",
                 "REDIRECTED",
                 "DROPPED",
+                "SPOOFED",
                 "MIRRORED"
             ],
-            vec!["shop", "web-0", "veth0", "10.10.1.5,fd00::5", "InForce", "7", "6", "-", "1", "3"],
-            vec!["default", "web-0", "veth1", "-", "Idle", "-", "-", "-", "-", "-"],
+            vec![
+                "shop",
+                "web-0",
+                "veth0",
+                "10.10.1.5,fd00::5",
+                "InForce",
+                "Enforce",
+                "7",
+                "6",
+                "-",
+                "1",
+                "-",
+                "3"
+            ],
+            vec!["default", "web-0", "veth1", "-", "Idle", "-", "-", "-", "-", "-", "-", "-"],
         ]
     );
     assert!(!stdout(&output).contains('\x1b'), "no colour where nobody sees it");
@@ -258,27 +273,91 @@ fn a_reader_that_goes_away_is_no_failure() {
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
 }
 
+const EGRESSES: &str = r#"{"items": [
+  {"metadata": {"name": "out"}, "spec": {"egressIP": "203.0.113.7", "own": true, "except": ["10.0.0.0/8"]},
+   "status": {"state": "Ready", "inForce": true, "egressNode": "node-2", "egressIPs": ["203.0.113.7", "2001:db8::7"], "endpointCount": 2, "id": 9}},
+  {"metadata": {"name": "lost"}, "spec": {"egressIP": "203.0.113.8"},
+   "status": {"state": "Dropping", "inForce": true, "egressNode": null, "egressIPs": ["203.0.113.8"], "endpointCount": 0, "reason": "no such Node"}}]}"#;
+
 #[test]
-fn native_forwarding_is_refused_before_anything_is_touched() {
+fn egresses_and_nodes_have_tables() {
+    let nodes = r#"{"items": [
+      {"metadata": {"name": "node-1"}, "spec": {"addresses": ["192.0.2.1"], "podCIDRs": ["10.10.1.0/24", "fd00:10:1::/64"]},
+       "status": {"role": "This", "state": "NotReady", "forwarding": "native", "networkProblems": ["no route", "no overlay"]}},
+      {"metadata": {"name": "node-2"}, "spec": {"addresses": ["192.0.2.2"]}, "status": {"role": "Peer"}}]}"#;
+    let folder = tempfile::tempdir().expect("a folder");
+    for (number, (words, request, body, expected)) in [
+        (
+            &["get", "eg"][..],
+            "GET /v1/egresses ",
+            EGRESSES,
+            "NAME   EGRESSIPS                 NODE     STATE      ENDPOINTS\n\
+             out    203.0.113.7,2001:db8::7   node-2   Ready      2\n\
+             lost   203.0.113.8               -        Dropping   0\n",
+        ),
+        (
+            &["get", "egress", "lost", "-o", "wide"],
+            "GET /v1/egresses ",
+            EGRESSES,
+            "NAME   EGRESSIPS     NODE   STATE      ENDPOINTS   OWN   ID   EXCEPT   REASON\n\
+             lost   203.0.113.8   -      Dropping   0           -     -    -        no such Node\n",
+        ),
+        (
+            &["get", "node"],
+            "GET /v1/nodes ",
+            nodes,
+            "NAME     ROLE   ADDRESSES   PODCIDRS                      FORWARDING   STATE      PROBLEMS\n\
+             node-1   This   192.0.2.1   10.10.1.0/24,fd00:10:1::/64   native       NotReady   no route,no overlay\n\
+             node-2   Peer   192.0.2.2   -                             -            -          -\n",
+        ),
+        (&["describe", "egress", "nothing"], "GET /v1/egresses ", EGRESSES, ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let socket = folder.path().join(number.to_string());
+        let served = agent(&socket, "200 OK", body);
+        let output = podwire(&socket, words);
+        assert!(served.join().expect("served").0.starts_with(request), "{words:?}");
+        assert_eq!(stdout(&output), expected, "{words:?}");
+    }
+}
+
+#[test]
+fn options_of_the_network_are_checked_before_anything_is_touched() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state");
-    let output = podwire(
-        &folder.path().join("s"),
-        &[
-            "agent",
-            "--config",
-            "/nonexistent",
-            "--node",
-            "n",
-            "--uplink",
-            "u",
-            "--forwarding",
-            "native",
-            "--state",
-            &state.to_string_lossy(),
-        ],
-    );
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("allowed: host"), "{}", stderr(&output));
-    assert!(!state.exists());
+    for (words, said) in [
+        (["--forwarding", "natve"], "native"),
+        (["--overlay-port", "0"], "1..=65535"),
+        (["--overlay-port", "65536"], "1..=65535"),
+        (["--overlay-vni", "8388608"], "0..8388608"),
+        (["--egress-mark", "0xf0f"], "adjacent bits, like 0x0fff0000"),
+        (["--egress-mark", "1"], "adjacent bits, like 0x0fff0000"),
+        (["--egress-except", "10.0.0.1/8"], "did you mean \"10.0.0.0/8\"?"),
+        (["--egress-except", "x"], "a CIDR, like 10.0.0.0/8"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_podwire"))
+            .args(["agent", "--config", "/nonexistent", "--node", "n", "--uplink", "u", "--state"])
+            .arg(&state)
+            .args(words)
+            .output()
+            .expect("podwire starts");
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(stderr(&output).contains(said), "{words:?}: {}", stderr(&output));
+        assert!(!state.exists());
+    }
+}
+
+#[test]
+fn completion_and_manual_know_every_kind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = stdout(&podwire(Path::new("/nonexistent"), &["completion", "bash"]));
+    for word in ["trafficcontrols", "egresses", "endpoints", "nodes", "--egress-except", "--overlay-vni"] {
+        assert!(script.contains(word), "{word}");
+    }
+    let output = podwire(Path::new("/nonexistent"), &["man", &folder.path().to_string_lossy()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let page = std::fs::read_to_string(folder.path().join("podwire-get.1")).expect("a page");
+    assert!(page.contains("egresses") && page.contains("nodes"), "{page}");
 }

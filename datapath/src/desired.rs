@@ -72,6 +72,17 @@ pub enum Guard {
     Enforce,
 }
 
+impl Guard {
+    /// The word that users read.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "Off",
+            Self::Observe => "Observe",
+            Self::Enforce => "Enforce",
+        }
+    }
+}
+
 /// The cluster around this node, and who forwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {

@@ -44,4 +44,4 @@ pub use desired::{
 pub use error::{Error, ErrorKind};
 pub use links::Hook;
 pub use podwire_core as core;
-pub use status::{Applied, Counters, EndpointState, SessionState};
+pub use status::{Applied, Counters, EgressState, EndpointState, SessionState};

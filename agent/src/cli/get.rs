@@ -63,7 +63,9 @@ fn fetch(client: &Client, wanted: &Wanted) -> Result<Value, Failure> {
     let Wanted { kind, name, namespace } = wanted;
     let path = match kind {
         Kind::TrafficControls => "trafficcontrols",
+        Kind::Egresses => "egresses",
         Kind::Endpoints => "endpoints",
+        Kind::Nodes => "nodes",
         Kind::Sessions => "sessions",
         Kind::Events => "events",
     };
@@ -133,6 +135,13 @@ fn wide(kind: Kind) -> &'static [(&'static str, &'static str)] {
             ("SESSION", "/status/session"),
             ("REASON", "/status/reason"),
         ],
+        Kind::Egresses => &[
+            ("OWN", "/status/own"),
+            ("ID", "/status/id"),
+            ("EXCEPT", "/spec/except"),
+            ("REASON", "/status/reason"),
+        ],
+        Kind::Nodes => &[("EGRESSES", "/status/egresses")],
         Kind::Events => &[],
         Kind::Endpoints => &[("IFINDEX", "/status/ifindex"), ("PROBLEM", "/status/problem")],
         Kind::Sessions => &[
@@ -174,6 +183,28 @@ fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "/status/redirect/returned/packets",
             ],
         ),
+        Kind::Egresses => (
+            &["NAME", "EGRESSIPS", "NODE", "STATE", "ENDPOINTS"],
+            &[
+                "/metadata/name",
+                "/status/egressIPs",
+                "/status/egressNode",
+                "/status/state",
+                "/status/endpointCount",
+            ],
+        ),
+        Kind::Nodes => (
+            &["NAME", "ROLE", "ADDRESSES", "PODCIDRS", "FORWARDING", "STATE", "PROBLEMS"],
+            &[
+                "/metadata/name",
+                "/status/role",
+                "/spec/addresses",
+                "/spec/podCIDRs",
+                "/status/forwarding",
+                "/status/state",
+                "/status/networkProblems",
+            ],
+        ),
         Kind::Events => (
             &["TIME", "TYPE", "REASON", "OBJECT", "MESSAGE"],
             &["/time", "/type", "/reason", "/object", "/message"],
@@ -185,10 +216,12 @@ fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "INTERFACE",
                 "IPS",
                 "STATE",
+                "MODE",
                 "RECEIVED",
                 "PASSED",
                 "REDIRECTED",
                 "DROPPED",
+                "SPOOFED",
                 "MIRRORED",
             ],
             &[
@@ -197,10 +230,12 @@ fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "/spec/interface",
                 "/spec/ips",
                 "/status/state",
+                "/status/spoofGuard/mode",
                 "/status/packets/received",
                 "/status/packets/passed",
                 "/status/packets/redirected",
                 "/status/packets/dropped",
+                "/status/spoofGuard/spoofed",
                 "/status/packets/mirrored",
             ],
         ),

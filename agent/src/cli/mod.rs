@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::daemon;
 use crate::failure::Failure;
 
-/// The pod datapath of a Linux node: mirror or redirect chosen pod traffic to a device or a tunnel.
+/// The pod datapath of a Linux node: mirror or redirect chosen pod traffic, guard and forward it, choose its way out.
 #[derive(Debug, Parser)]
 #[command(name = "podwire", version, propagate_version = true, disable_help_subcommand = true)]
 #[command(
@@ -33,7 +33,9 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the daemon of this node.
-    #[command(after_help = "Examples:\n  podwire agent --config /etc/podwire --node node-1 --uplink eth0")]
+    #[command(
+        after_help = "Examples:\n  podwire agent --config /etc/podwire --node node-1 --uplink eth0\n  podwire agent --config /etc/podwire --node node-1 --uplink eth0 --forwarding native --egress-except 10.0.0.0/8"
+    )]
     Agent(daemon::Options),
     /// Take down what an agent left in force.
     #[command(
@@ -58,7 +60,7 @@ enum Command {
     },
     /// Take objects out of force.
     #[command(
-        after_help = "Examples:\n  podwire delete -f mirror-web.yaml\n  podwire delete trafficcontrol mirror-web"
+        after_help = "Examples:\n  podwire delete -f mirror-web.yaml\n  podwire delete trafficcontrol mirror-web\n  podwire delete egress foobar"
     )]
     Delete {
         /// File whose objects go, - for standard input.
@@ -76,10 +78,10 @@ enum Command {
     },
     /// Show what is in force and what was counted.
     #[command(
-        after_help = "Examples:\n  podwire get tc\n  podwire get sessions --watch\n  podwire get endpoints web-0 -o yaml"
+        after_help = "Examples:\n  podwire get tc\n  podwire get egresses -o wide\n  podwire get sessions --watch\n  podwire get endpoints web-0 -o yaml"
     )]
     Get {
-        /// trafficcontrols (tc), endpoints (ep), sessions or events (ev).
+        /// trafficcontrols (tc), egresses (eg), endpoints (ep), nodes (no), sessions or events (ev).
         kind: Kind,
         /// Only the object of this name.
         name: Option<String>,
@@ -94,9 +96,9 @@ enum Command {
         watch: bool,
     },
     /// Show one object with everything that is known of it.
-    #[command(after_help = "Examples:\n  podwire describe tc mirror-web")]
+    #[command(after_help = "Examples:\n  podwire describe tc mirror-web\n  podwire describe egress foobar")]
     Describe {
-        /// trafficcontrol (tc), endpoint (ep) or session.
+        /// trafficcontrol (tc), egress (eg), endpoint (ep), node (no) or session.
         kind: Kind,
         /// Its name.
         name: String,
@@ -141,9 +143,15 @@ pub enum Kind {
     /// Policies.
     #[value(name = "trafficcontrols", alias = "trafficcontrol", alias = "tc")]
     TrafficControls,
+    /// Policies on how traffic leaves the cluster.
+    #[value(name = "egresses", alias = "egress", alias = "eg")]
+    Egresses,
     /// Pods' interfaces.
     #[value(name = "endpoints", alias = "endpoint", alias = "ep")]
     Endpoints,
+    /// The cluster's nodes, and what is wrong with this one.
+    #[value(name = "nodes", alias = "node", alias = "no")]
+    Nodes,
     /// Mirror sessions.
     #[value(name = "sessions", alias = "session")]
     Sessions,

@@ -46,7 +46,7 @@ fn say(answer: &Value, suffix: &str) -> Result<(), Failure> {
         let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
         writeln!(stdout, "{} {}{suffix}", text("object"), text("result"))?;
         if let Some(note) = line["note"].as_str() {
-            let _ = writeln!(anstream::stderr(), "warning: {}: not in force: {note}", text("object"));
+            let _ = writeln!(anstream::stderr(), "warning: {}: {note}", text("object"));
         }
     }
     Ok(())

@@ -39,6 +39,7 @@ pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
 pub fn text(value: &Value, pointer: &str) -> String {
     match value.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(items)) if items.is_empty() => "-".into(),
         Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
         Some(Value::Null) | None => "-".into(),
         Some(other) => other.to_string(),

@@ -1,13 +1,53 @@
-//! From objects to what the library understands. In: an [`ObjectSet`]. Out: [`Desired`], and per policy whether
-//! it is in force or why not.
+//! From objects to what the library understands. In: an [`ObjectSet`], and which node this is. Out: [`Desired`], and
+//! per policy whether it is in force or why not.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use podwire_datapath::core::wire::encap::Tunnel;
 use podwire_datapath::core::wire::erspan::{Direction, iii::Granularity};
-use podwire_datapath::object::{ObjectSet, Port, TrafficControl};
-use podwire_datapath::{Desired, Endpoint, Mirror, Oversize, Redirect, SessionOptions, Target};
+use podwire_datapath::object::{AppliedTo, ObjectSet, Port, TrafficControl};
+use podwire_datapath::{
+    Desired, Egress, Endpoint, Forwarding, Mirror, Network, Oversize, Peer, Redirect, SessionOptions, Target,
+};
+
+use super::place::{Place, Places};
+
+/// This node.
+#[derive(Clone, Debug, Default)]
+pub struct Here {
+    /// Its name.
+    pub node: String,
+    /// Who forwards.
+    pub forwarding: Forwarding,
+    /// Destinations that no Egress policy applies to.
+    pub except: Vec<IpNet>,
+}
+
+/// What objects come to on this node.
+#[derive(Clone, Debug, Default)]
+pub struct Converted {
+    /// For the library.
+    pub desired: Desired,
+    /// By the name of a TrafficControl.
+    pub policies: BTreeMap<String, PolicyState>,
+    /// By the name of an Egress.
+    pub egresses: BTreeMap<String, EgressState>,
+}
+
+/// What became of an Egress policy on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EgressState {
+    /// Names of the endpoints that it selects.
+    pub endpoints: Vec<String>,
+    /// The addresses.
+    pub ips: Vec<IpAddr>,
+    /// Whether podwire puts them there.
+    pub own: bool,
+    /// Where they are.
+    pub place: Place,
+}
 
 /// What became of a policy on this node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,22 +65,74 @@ pub struct PolicyState {
 }
 
 /// Makes desired state of objects.
-pub fn convert(set: &ObjectSet) -> (Desired, BTreeMap<String, PolicyState>) {
-    let mut desired = Desired::default();
-    for endpoint in set.endpoints() {
-        let namespace = endpoint.metadata.namespace.as_deref().unwrap_or("default");
-        let name = format!("{namespace}/{}", endpoint.metadata.name);
-        desired.endpoints.push(Endpoint {
-            name,
-            interface: endpoint.interface.clone(),
-            ..Endpoint::default()
-        });
+pub fn convert(set: &ObjectSet, here: &Here) -> Converted {
+    let mut converted = Converted::default();
+    converted.desired.endpoints = endpoints(set);
+    converted.desired.network = network(set, here);
+    take_policies(set, &mut converted);
+    take_egresses(set, here, &mut converted);
+    converted
+}
+
+fn endpoints(set: &ObjectSet) -> Vec<Endpoint> {
+    set.endpoints()
+        .map(|endpoint| {
+            let namespace = endpoint.metadata.namespace.as_deref().unwrap_or("default");
+            Endpoint {
+                name: format!("{namespace}/{}", endpoint.metadata.name),
+                interface: endpoint.interface.clone(),
+                mac: endpoint.mac,
+                ips: endpoint.ips.clone(),
+                allowed: endpoint.allowed.clone(),
+                guard: endpoint.guard,
+            }
+        })
+        .collect()
+}
+
+/// The Node of this name is this node; the others are its peers.
+fn network(set: &ObjectSet, here: &Here) -> Network {
+    let mut network =
+        Network { forwarding: here.forwarding, except: here.except.clone(), ..Network::default() };
+    for node in set.nodes() {
+        let (name, addresses, pod_cidrs) =
+            (node.metadata.name.clone(), node.addresses.clone(), node.pod_cidrs.clone());
+        if name == here.node {
+            (network.addresses, network.pod_cidrs) = (addresses, pod_cidrs);
+        } else {
+            network.peers.push(Peer { name, addresses, pod_cidrs });
+        }
     }
-    let mut states = BTreeMap::new();
+    network
+}
+
+fn take_egresses(set: &ObjectSet, here: &Here, converted: &mut Converted) {
+    let mut places = Places::new(set, &here.node);
+    // In the order of their priority: the first one that matches a packet applies.
+    for egress in set.egresses() {
+        let (name, place) = (egress.metadata.name.clone(), places.place(egress));
+        let endpoints = selected(set, &egress.applied_to);
+        converted.desired.egresses.push(Egress {
+            name: name.clone(),
+            endpoints: endpoints.clone(),
+            ips: egress.ips.clone(),
+            node: place.seen_from(&here.node),
+            own: egress.own,
+            destinations: egress.destinations.clone(),
+            except: egress.except.clone(),
+            bandwidth: egress.bandwidth,
+        });
+        let state = EgressState { endpoints, ips: egress.ips.clone(), own: egress.own, place };
+        converted.egresses.insert(name, state);
+    }
+}
+
+fn take_policies(set: &ObjectSet, converted: &mut Converted) {
+    let Converted { desired, policies: states, .. } = converted;
     // In the order of their priority, which is the order of redirects.
     for policy in set.policies() {
         let name = policy.metadata.name.clone();
-        let endpoints = selected(set, policy);
+        let endpoints = selected(set, &policy.applied_to);
         if let Some(why) = set.refused(&name) {
             let state = PolicyState { endpoints, reason: Some(why.to_owned()), ..PolicyState::default() };
             states.insert(name, state);
@@ -60,8 +152,7 @@ pub fn convert(set: &ObjectSet) -> (Desired, BTreeMap<String, PolicyState>) {
         }
         states.insert(name, state);
     }
-    stand_back(&mut desired, &mut states);
-    (desired, states)
+    stand_back(desired, states);
 }
 
 /// Takes out what would harm the pods.
@@ -103,12 +194,11 @@ fn redirect(policy: &TrafficControl, endpoints: Vec<String>, return_port: Target
     }
 }
 
-fn selected(set: &ObjectSet, policy: &TrafficControl) -> Vec<String> {
+fn selected(set: &ObjectSet, applied_to: &AppliedTo) -> Vec<String> {
     set.endpoints()
         .filter_map(|endpoint| {
             let namespace = endpoint.metadata.namespace.as_deref().unwrap_or("default");
-            policy
-                .applied_to
+            applied_to
                 .selects(&set.namespace_labels(namespace), &endpoint.metadata.labels)
                 .then(|| format!("{namespace}/{}", endpoint.metadata.name))
         })
@@ -140,145 +230,4 @@ fn target(port: &Port) -> Target {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use podwire_datapath::object::{ObjectSet, parse};
-
-    use super::{PolicyState, convert};
-
-    const TEXT: &str = "
-apiVersion: podwire.io/v1alpha1
-kind: Namespace
-metadata: {name: shop, labels: {team: a}}
----
-apiVersion: podwire.io/v1alpha1
-kind: Endpoint
-metadata: {namespace: shop, name: web-0, labels: {app: web}}
-spec: {interface: veth0}
----
-apiVersion: podwire.io/v1alpha1
-kind: Endpoint
-metadata: {name: web-0, labels: {app: web}}
-spec: {interface: veth1}
----
-apiVersion: podwire.io/v1alpha1
-kind: TrafficControl
-metadata: {name: served}
-spec:
-  appliedTo: {podSelector: {matchLabels: {app: web}}, namespaceSelector: {matchLabels: {team: a}}}
-  direction: Ingress
-  action: Mirror
-  targetPort: {vxlan: {remoteIP: 192.0.2.9, vni: 7}}
----
-apiVersion: podwire.io/v1alpha1
-kind: TrafficControl
-metadata: {name: through}
-spec:
-  appliedTo: {podSelector: {}}
-  direction: Both
-  action: Redirect
-  priority: 7
-  targetPort: {internal: {name: tool-in}}
-  returnPort: {gre: {remoteIP: 192.0.2.9, key: 4294967295}}
-  failurePolicy: Closed
-  healthCheck: {timeout: 2s}
-";
-
-    #[test]
-    fn policies_select_by_both_labels_and_redirects_keep_their_fields() {
-        let set = ObjectSet::build(parse("t.yaml", TEXT).expect("valid")).expect("consistent");
-        let (desired, states) = convert(&set);
-        assert_eq!(desired.endpoints.len(), 2);
-        assert_eq!(desired.mirrors.len(), 1);
-        assert_eq!(desired.mirrors[0].endpoints, ["shop/web-0"]);
-        assert_eq!(desired.mirrors[0].directions.len(), 1);
-        assert_eq!(states["through"].endpoints, ["default/web-0", "shop/web-0"]);
-        assert_eq!(states["through"].reason, None);
-        let redirect = &desired.redirects[0];
-        assert_eq!(redirect.target.to_string(), "internal tool-in");
-        assert_eq!(redirect.return_port.to_string(), "gre 192.0.2.9 key 4294967295");
-        assert!(redirect.closed);
-        assert_eq!(redirect.health_check, Some(std::time::Duration::from_secs(2)));
-    }
-
-    fn policy(name: &str, rest: &str) -> String {
-        format!(
-            "---\napiVersion: podwire.io/v1alpha1\nkind: TrafficControl\nmetadata: {{name: {name}}}\nspec:\n  \
-             appliedTo: {{podSelector: {{}}}}\n  action: Mirror\n{rest}"
-        )
-    }
-
-    fn states(text: &str) -> (podwire_datapath::Desired, BTreeMap<String, PolicyState>) {
-        convert(&ObjectSet::build(parse("t.yaml", text).expect("valid")).expect("consistent"))
-    }
-
-    #[test]
-    fn directions_are_those_of_the_pod() {
-        use podwire_datapath::core::abi::Direction::{Egress, Ingress};
-        let device = "targetPort: {device: {name: tap0}}\n";
-        for (word, directions) in
-            [("Ingress", vec![Ingress]), ("Egress", vec![Egress]), ("Both", vec![Ingress, Egress])]
-        {
-            let (desired, _) = states(&policy("p", &format!("  direction: {word}\n  {device}")));
-            let mut found = desired.mirrors[0].directions.clone();
-            found.sort_by_key(|direction| *direction as u32);
-            let mut wanted = directions;
-            wanted.sort_by_key(|direction| *direction as u32);
-            assert_eq!(found, wanted, "{word}");
-        }
-    }
-
-    #[test]
-    fn redirects_come_in_the_order_of_priority() {
-        let through = |name: &str, priority: i32| {
-            policy(name, &format!("  direction: Both\n  priority: {priority}\n  targetPort: {{device: {{name: a}}}}\n  returnPort: {{device: {{name: b}}}}\n"))
-                .replace("Mirror", "Redirect")
-        };
-        let (desired, _) = states(&(through("a", 3) + &through("c", -1) + &through("b", 3)));
-        let names: Vec<_> = desired.redirects.iter().map(|redirect| redirect.name.as_str()).collect();
-        assert_eq!(names, ["c", "a", "b"]);
-    }
-
-    #[test]
-    fn one_policy_refused_leaves_the_others_in_force() {
-        let text = policy("tap", "  direction: Both\n  targetPort: {device: {name: tap0}}\n")
-            + &policy("twice", "  direction: Both\n  priority: 1\n  targetPort: {internal: {name: tap0}}\n");
-        let (desired, states) = states(&text);
-        let names: Vec<_> = desired.mirrors.iter().map(|mirror| mirror.name.as_str()).collect();
-        assert_eq!(names, ["tap"]);
-        let why = states["twice"].reason.as_deref().unwrap_or_default();
-        assert!(why.contains("TrafficControl/tap") && why.contains("TrafficControl/twice"), "{why}");
-    }
-
-    #[test]
-    fn a_pods_own_interface_is_no_target_for_it() {
-        let text = TEXT.to_owned()
-            + &policy("own", "  direction: Both\n  targetPort: {device: {name: veth0}}\n")
-            + &policy("back", "  direction: Both\n  targetPort: {device: {name: a}}\n  returnPort: {device: {name: veth1}}\n")
-                .replace("Mirror", "Redirect");
-        let (desired, states) = states(&text);
-        assert!(desired.mirrors.iter().all(|mirror| mirror.name != "own"));
-        assert!(desired.redirects.iter().all(|redirect| redirect.name != "back"));
-        let why = |name: &str| states[name].reason.clone().unwrap_or_default();
-        assert!(why("own").contains("veth0 is the interface of endpoint shop/web-0"), "{}", why("own"));
-        assert!(why("back").contains("veth1 is the interface of endpoint default/web-0"), "{}", why("back"));
-    }
-
-    #[test]
-    fn erspans_numbers_arrive_whole() {
-        let target = "  direction: Both\n  targetPort: {erspan: {remoteIP: \"2001:db8::9\", version: 2, sessionID: 1023, hardwareID: 63, dir: 1}}\n";
-        let (desired, _) = states(&policy("span", target));
-        let text = desired.mirrors[0].target.to_string();
-        assert_eq!(text, "erspan 2001:db8::9 version 2 session 1023 hardware id 63 direction 1");
-    }
-
-    #[test]
-    fn one_name_in_two_files_is_refused_with_both_places() {
-        let text = policy("twice", "  direction: Both\n  targetPort: {device: {name: tap0}}\n");
-        let mut all = parse("a.yaml", &text).expect("valid");
-        all.extend(parse("b.yaml", &text).expect("valid"));
-        let error = ObjectSet::build(all).expect_err("twice").to_string();
-        assert!(error.contains("a.yaml") && error.contains("b.yaml") && !error.contains('\n'), "{error}");
-    }
-}
+mod tests;

@@ -7,93 +7,35 @@
 //!               └── file changes, interface changes, a period
 //! ```
 
+mod changes;
 mod convert;
 mod events;
 mod files;
+mod options;
+mod place;
 mod server;
 mod store;
 mod view;
 mod worker;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
 use nix::fcntl::{Flock, FlockArg};
 use tracing_subscriber::EnvFilter;
 
 pub use files::manifest_files;
+pub use options::Options;
 
 use crate::failure::Failure;
+use options::LogFormat;
 use worker::{Message, Worker};
-
-/// How the daemon runs.
-#[derive(Clone, Debug, Args)]
-pub struct Options {
-    /// File or folder with objects (*.yaml, *.yml, *.json); may be given again.
-    #[arg(long, required = true)]
-    config: Vec<PathBuf>,
-    /// Name of this node.
-    #[arg(long)]
-    node: String,
-    /// Interface towards other nodes.
-    #[arg(long)]
-    uplink: String,
-    /// Who forwards pods' packets.
-    #[arg(long, value_enum, default_value_t = Forwarding::Host)]
-    forwarding: Forwarding,
-    /// Folder for pins; a bpffs is mounted when it lies in none.
-    #[arg(long, default_value = "/sys/fs/bpf/podwire")]
-    bpffs: PathBuf,
-    /// Folder for objects that came over the socket.
-    #[arg(long, default_value = "/var/lib/podwire")]
-    state: PathBuf,
-    /// How programs are attached.
-    #[arg(long, value_enum, default_value_t = Hook::Auto)]
-    hook: Hook,
-    /// Form of the log on standard error.
-    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
-    log_format: LogFormat,
-    /// Take everything down at the end, instead of leaving it in force.
-    #[arg(long)]
-    remove_on_exit: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Forwarding {
-    /// The CNI.
-    Host,
-    /// podwire; not served by this version.
-    Native,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Hook {
-    /// tcx where the kernel has it, else clsact.
-    Auto,
-    /// tcx links.
-    Tcx,
-    /// clsact filters.
-    Clsact,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
-    /// For eyes.
-    Text,
-    /// A JSON object a line.
-    Json,
-}
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
     start_log(options.log_format);
-    if options.forwarding == Forwarding::Native {
-        let why = "--forwarding native is not served by this version; allowed: host".to_owned();
-        return Err(Failure::Run(why));
-    }
     let _lock = lock_state(&options.state)?;
     server::refuse_taken(socket)?;
     let before = lock_pins(&options.bpffs)?;

@@ -54,7 +54,9 @@ pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>) -> Resul
         .route("/v1/trafficcontrols", view(View::TrafficControls))
         .route("/v1/endpoints", view(View::Endpoints))
         .route("/v1/sessions", view(View::Sessions))
-        .route("/v1/status", view(View::Node))
+        .route("/v1/egresses", view(View::Egresses))
+        .route("/v1/nodes", view(View::Nodes))
+        .route("/v1/status", view(View::Status))
         .route("/v1/events", view(View::Events))
         .route("/v1/check", get(check))
         .route("/v1/apply", post(apply))
@@ -109,7 +111,9 @@ async fn delete(
         (Some(kind), Some(name)) => match identity(kind, name, query.get("namespace")) {
             Some(identity) => Some(identity),
             None => {
-                let line = format!("unknown kind {kind}; allowed: endpoint, namespace, node, trafficcontrol");
+                let line = format!(
+                    "unknown kind {kind}; allowed: egress, endpoint, namespace, node, trafficcontrol"
+                );
                 return respond(Err(Trouble::Refused(vec![line])));
             }
         },
@@ -122,6 +126,7 @@ async fn delete(
 fn identity(kind: &str, name: &str, namespace: Option<&String>) -> Option<String> {
     Some(match kind.to_lowercase().as_str() {
         "tc" | "trafficcontrol" | "trafficcontrols" => format!("TrafficControl/{name}"),
+        "eg" | "egress" | "egresses" => format!("Egress/{name}"),
         "ns" | "namespace" | "namespaces" => format!("Namespace/{name}"),
         "no" | "node" | "nodes" => format!("Node/{name}"),
         "ep" | "endpoint" | "endpoints" => {

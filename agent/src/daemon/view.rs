@@ -2,20 +2,31 @@
 
 use podwire_datapath::core::abi::{Direction, EndpointCounters, PolicyCounters, Reason, SessionCounters};
 use podwire_datapath::object::{Located, Object, ObjectSet};
-use podwire_datapath::{Applied, Counters, EndpointState};
+use podwire_datapath::{Applied, Counters, EndpointState, Forwarding};
 use serde_json::{Map, Value, json};
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::convert::PolicyState;
+use super::convert::{EgressState, PolicyState};
 use super::events::Event;
+
+mod egress;
+mod node;
+
+pub use egress::Standing;
 
 /// Everything that views are made of.
 pub struct Known<'a> {
+    /// Name of this node.
+    pub node: &'a str,
+    /// Who forwards on it.
+    pub forwarding: Forwarding,
     /// The objects.
     pub set: &'a ObjectSet,
     /// What became of the policies.
     pub policies: &'a BTreeMap<String, PolicyState>,
+    /// What became of the Egress policies.
+    pub egresses: &'a BTreeMap<String, EgressState>,
     /// What is in force.
     pub applied: &'a Applied,
     /// What was counted.
@@ -38,7 +49,9 @@ impl Known<'_> {
         self.list(|located| match &located.object {
             Object::Endpoint(endpoint) => {
                 let namespace = endpoint.metadata.namespace.as_deref().unwrap_or("default");
-                Some(self.endpoint(&format!("{namespace}/{}", endpoint.metadata.name)))
+                let mut status = self.endpoint(&format!("{namespace}/{}", endpoint.metadata.name));
+                status["spoofGuard"] = json!({"mode": endpoint.guard.as_str()});
+                Some(status)
             }
             _ => None,
         })
@@ -70,26 +83,11 @@ impl Known<'_> {
         json!({"items": items})
     }
 
-    /// The node as a whole.
-    pub fn node(&self, configuration: &[String]) -> Value {
-        let reasons: Map<String, Value> = self
-            .counters
-            .reasons
-            .iter()
-            .map(|(reason, count)| (reason.as_str().to_owned(), json!(count)))
-            .collect();
-        let tables: Vec<Value> = self
-            .applied
-            .usage
-            .iter()
-            .map(|usage| json!({"table": usage.table.as_str(), "used": usage.used, "allowed": usage.allowed}))
-            .collect();
-        json!({
-            "generation": self.applied.generation,
-            "reasons": reasons,
-            "segmentQueueDrops": self.counters.segment_queue_drops,
-            "tables": tables,
-            "configurationErrors": configuration,
+    /// Egress policies.
+    pub fn egresses(&self) -> Value {
+        self.list(|located| match &located.object {
+            Object::Egress(egress) => Some(self.egress(&egress.metadata.name)),
+            _ => None,
         })
     }
 

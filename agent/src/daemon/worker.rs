@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use podwire_datapath::object::{self, ObjectSet};
-use podwire_datapath::{Applied, Datapath, Desired, Hook};
+use podwire_datapath::{Applied, Datapath, Desired};
 use serde_json::{Value, json};
 use tokio::sync::oneshot::Sender;
 
 use super::Options;
-use super::convert::{PolicyState, convert};
+use super::changes::{ToldEgresses, tell_applied, tell_policies};
+use super::convert::{Converted, EgressState, Here, PolicyState, convert};
 use super::events::{Event, note};
 use super::store::Store;
-use super::view::Known;
+use super::view::{Known, Standing};
 
 /// What was missed is healed this often.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -50,8 +51,12 @@ pub enum View {
     Endpoints,
     /// Sessions.
     Sessions,
-    /// The node.
-    Node,
+    /// Egress policies.
+    Egresses,
+    /// The nodes.
+    Nodes,
+    /// This node as a whole.
+    Status,
     /// What changed of late.
     Events,
 }
@@ -73,9 +78,12 @@ pub enum Trouble {
 /// The worker's state.
 pub struct Worker {
     datapath: Datapath,
+    here: Here,
     store: Store,
     set: ObjectSet,
     policies: BTreeMap<String, PolicyState>,
+    egresses: BTreeMap<String, EgressState>,
+    told_egresses: ToldEgresses,
     applied: Applied,
     configuration_errors: Vec<String>,
     events: VecDeque<Event>,
@@ -84,23 +92,16 @@ pub struct Worker {
 impl Worker {
     /// Opens the datapath and applies what the files say.
     pub fn open(options: &Options) -> Result<Self> {
-        let hook = match options.hook {
-            super::Hook::Auto => Hook::Auto,
-            super::Hook::Tcx => Hook::Tcx,
-            super::Hook::Clsact => Hook::Clsact,
-        };
         let store = Store::open(&options.config, &options.state)?;
-        let datapath = Datapath::open(podwire_datapath::Options {
-            bpffs: options.bpffs.clone(),
-            hook,
-            uplink: Some(options.uplink.clone()),
-            ..Default::default()
-        })?;
+        let datapath = Datapath::open(options.datapath())?;
         let mut worker = Self {
             datapath,
+            here: options.here(),
             store,
             set: ObjectSet::default(),
             policies: BTreeMap::new(),
+            egresses: BTreeMap::new(),
+            told_egresses: ToldEgresses::default(),
             applied: Applied::default(),
             configuration_errors: Vec::new(),
             events: VecDeque::new(),
@@ -200,7 +201,10 @@ impl Worker {
     /// Finds what no event told of.
     fn heal(&mut self) {
         match self.datapath.refresh() {
-            Ok(applied) => self.take(applied),
+            Ok(applied) => {
+                self.take(applied);
+                self.told_egresses.tell(&mut self.events, &self.egresses, &self.applied);
+            }
             Err(error) => tracing::error!(%error, "refreshing"),
         }
     }
@@ -208,40 +212,12 @@ impl Worker {
     /// Makes a store's objects so, all or nothing.
     fn install(&mut self, store: Store) -> Result<(), Trouble> {
         let set = store.set().map_err(Trouble::Refused)?;
-        let (desired, policies) = convert(&set);
+        let Converted { desired, policies, egresses } = convert(&set, &self.here);
         self.put_in_force(&desired)?;
-        self.tell_policies(&policies);
-        (self.store, self.set, self.policies) = (store, set, policies);
+        tell_policies(&mut self.events, &self.policies, &policies);
+        self.told_egresses.tell(&mut self.events, &egresses, &self.applied);
+        (self.store, self.set, self.policies, self.egresses) = (store, set, policies, egresses);
         Ok(())
-    }
-
-    /// Notes what is new about policies.
-    fn tell_policies(&mut self, policies: &BTreeMap<String, PolicyState>) {
-        for (name, state) in policies {
-            let object = format!("TrafficControl/{name}");
-            let old = self.policies.get(name);
-            match &state.reason {
-                Some(reason) if old.and_then(|old| old.reason.as_ref()) != Some(reason) => {
-                    note(&mut self.events, object, true, "NotInForce", reason.clone());
-                }
-                None if old.is_none_or(|old| old.reason.is_some() || old != state) => {
-                    let count = state.endpoints.len();
-                    let target = state.target.as_ref().map(ToString::to_string).unwrap_or_default();
-                    note(
-                        &mut self.events,
-                        object,
-                        false,
-                        "InForce",
-                        format!("{count} endpoints, to {target}"),
-                    );
-                }
-                _ => {}
-            }
-        }
-        for name in self.policies.keys().filter(|name| !policies.contains_key(*name)) {
-            let object = format!("TrafficControl/{name}");
-            note(&mut self.events, object, false, "Removed", "out of force".into());
-        }
     }
 
     fn put_in_force(&mut self, desired: &Desired) -> Result<(), Trouble> {
@@ -256,42 +232,7 @@ impl Worker {
 
     /// Remembers what is in force; changes are told.
     fn take(&mut self, applied: Applied) {
-        for endpoint in &applied.endpoints {
-            let before = self.applied.endpoints.iter().find(|other| other.name == endpoint.name);
-            if before.is_none_or(|before| before != endpoint) {
-                let object = format!("Endpoint/{}", endpoint.name);
-                match &endpoint.problem {
-                    Some(problem) => note(&mut self.events, object, true, "NotInForce", problem.clone()),
-                    None => {
-                        let hooks = match endpoint.attached {
-                            [true, true] => "both hooks",
-                            [true, false] => "the hook towards the pod",
-                            [false, true] => "the hook from the pod",
-                            [false, false] => "no hook",
-                        };
-                        let message = format!("{hooks} of {}", endpoint.interface);
-                        note(&mut self.events, object, false, "InForce", message);
-                    }
-                }
-            }
-        }
-        for session in &applied.sessions {
-            let before = self.applied.sessions.iter().find(|other| other.target == session.target);
-            if before.is_none_or(|before| before.problem != session.problem) {
-                for policy in &session.policies {
-                    let object = format!("TrafficControl/{policy}");
-                    match &session.problem {
-                        Some(problem) => {
-                            note(&mut self.events, object, true, "TargetNotReady", problem.clone());
-                        }
-                        None => {
-                            let message = session.target.to_string();
-                            note(&mut self.events, object, false, "TargetReady", message);
-                        }
-                    }
-                }
-            }
-        }
+        tell_applied(&mut self.events, &self.here.node, &self.applied, &applied);
         self.applied = applied;
     }
 
@@ -306,19 +247,17 @@ impl Worker {
                 (name, store.keep(located))
             })
             .collect();
-        let policies = if dry_run {
-            convert(&store.set().map_err(Trouble::Refused)?).1
+        let notes = if dry_run {
+            let converted = convert(&store.set().map_err(Trouble::Refused)?, &self.here);
+            notes(&converted.policies, &converted.egresses, None)
         } else {
             self.install(store)?;
             self.save()?;
-            self.policies.clone()
+            notes(&self.policies, &self.egresses, Some(&self.applied))
         };
         let results: Vec<Value> = done
             .iter()
-            .map(|(object, result)| {
-                let policy = object.strip_prefix("trafficcontrol/").and_then(|name| policies.get(name));
-                json!({"object": object, "result": result, "note": policy.and_then(|state| state.reason.clone())})
-            })
+            .map(|(object, result)| json!({"object": object, "result": result, "note": notes.get(object)}))
             .collect();
         Ok(json!({"results": results}))
     }
@@ -352,8 +291,11 @@ impl Worker {
     fn view(&self, view: View) -> Answer {
         let counters = self.datapath.counters().map_err(|error| Trouble::Failed(error.to_string()))?;
         let known = Known {
+            node: &self.here.node,
+            forwarding: self.here.forwarding,
             set: &self.set,
             policies: &self.policies,
+            egresses: &self.egresses,
             applied: &self.applied,
             counters: &counters,
             events: &self.events,
@@ -362,10 +304,37 @@ impl Worker {
             View::TrafficControls => known.traffic_controls(),
             View::Endpoints => known.endpoints(),
             View::Sessions => known.sessions(),
-            View::Node => known.node(&self.configuration_errors),
+            View::Egresses => known.egresses(),
+            View::Nodes => known.nodes(),
+            View::Status => known.status(&self.configuration_errors),
             View::Events => known.all_events(),
         })
     }
+}
+
+/// What whoever applied objects should know, by object: that a policy is not in force, or drops.
+fn notes(
+    policies: &BTreeMap<String, PolicyState>,
+    egresses: &BTreeMap<String, EgressState>,
+    applied: Option<&Applied>,
+) -> BTreeMap<String, String> {
+    let refused = policies.iter().filter_map(|(name, state)| {
+        Some((format!("trafficcontrol/{name}"), format!("not in force: {}", state.reason.as_ref()?)))
+    });
+    let troubled = egresses.iter().filter_map(|(name, state)| {
+        // What was only tried has not reached the datapath.
+        let standing = match applied {
+            Some(applied) => Standing::of_egress(name, state, applied),
+            None => Standing::placed(state)?,
+        };
+        let note = match standing.word {
+            "NotInForce" => format!("not in force: {}", standing.reason?),
+            "Dropping" => standing.reason?,
+            _ => return None,
+        };
+        Some((format!("egress/{name}"), note))
+    });
+    refused.chain(troubled).collect()
 }
 
 /// `trafficcontrol/mirror-web`, as `kubectl` names objects.

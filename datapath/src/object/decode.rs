@@ -13,6 +13,9 @@ use super::tree::{Place, Tree, Value};
 /// Names at least this alike are offered as what was meant.
 const ALIKE: f64 = 0.7;
 
+/// Bytes of a text that can be a known word with a slip in it.
+const LONGEST: usize = 100;
+
 /// Characters of what the user wrote that one part of a message repeats.
 const SHOWN: usize = 300;
 
@@ -115,6 +118,12 @@ impl<'a> Map<'a> {
         self.entries.iter().any(|(key, _, tree)| key == name && !tree.is_null())
     }
 
+    /// Whether a field is a list without items.
+    pub(super) fn is_empty_list(&self, name: &str) -> bool {
+        let found = self.entries.iter().find(|(key, ..)| key == name);
+        found.is_some_and(|(_, _, tree)| matches!(tree.value(), Value::List(items) if items.is_empty()))
+    }
+
     /// Text of a field, without counting it as known.
     pub(super) fn peek_text(&self, name: &str) -> Option<&'a str> {
         self.entries.iter().find(|(key, ..)| key == name).and_then(|(_, _, tree)| match tree.value() {
@@ -147,6 +156,11 @@ impl<'a> Map<'a> {
         self.report(&self.path, ObjectErrorKind::Contradiction, problem, None);
     }
 
+    /// Reports that one of several fields of this map must be there.
+    pub(super) fn missing(&self, problem: &str) {
+        self.report(&self.path, ObjectErrorKind::MissingField, problem, None);
+    }
+
     fn report(&self, field: &str, kind: ObjectErrorKind, problem: &str, allowed: Option<String>) {
         self.context.report(self.place, field, kind, problem.to_owned(), allowed);
     }
@@ -161,13 +175,7 @@ impl<'a> Map<'a> {
         let mut asked = self.asked.borrow().clone();
         asked.dedup();
         for (key, place, _) in self.entries.iter().filter(|(key, ..)| !asked.contains(&key.as_str())) {
-            let nearest = asked
-                .iter()
-                .map(|name| (strsim::jaro_winkler(&key.to_lowercase(), &name.to_lowercase()), name))
-                .filter(|(alike, _)| *alike >= ALIKE)
-                .max_by(|left, right| left.0.total_cmp(&right.0));
-            let meant = nearest.map_or_else(String::new, |(_, name)| format!("; did you mean \"{name}\"?"));
-            let problem = format!("unknown field{hint}{meant}");
+            let problem = format!("unknown field{hint}{}", nearest(key, &asked));
             let allowed = (!asked.is_empty()).then(|| asked.join(", "));
             self.context.report(
                 *place,
@@ -299,9 +307,8 @@ impl<'a> Field<'a> {
             return Some(*value);
         }
         let allowed: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        let nearest = allowed.iter().find(|word| word.eq_ignore_ascii_case(text));
-        let meant = nearest.map_or_else(String::new, |word| format!("; did you mean \"{word}\"?"));
-        self.refuse(&format!("unknown value \"{text}\"{meant}"), Some(&allowed.join(", ")));
+        let problem = format!("unknown value \"{text}\"{}", nearest(text, &allowed));
+        self.refuse(&problem, Some(&allowed.join(", ")));
         None
     }
 
@@ -314,6 +321,20 @@ impl<'a> Field<'a> {
         }
         value
     }
+}
+
+/// `; did you mean "…?"` of the known word that a text is most like; empty when it is like none.
+pub(super) fn nearest(text: &str, known: &[&str]) -> String {
+    // The likeness costs the product of the lengths, and no word is so long.
+    if text.len() > LONGEST {
+        return String::new();
+    }
+    known
+        .iter()
+        .map(|word| (strsim::jaro_winkler(&text.to_lowercase(), &word.to_lowercase()), word))
+        .filter(|(alike, _)| *alike >= ALIKE)
+        .max_by(|left, right| left.0.total_cmp(&right.0))
+        .map_or_else(String::new, |(_, word)| format!("; did you mean \"{word}\"?"))
 }
 
 fn read_duration(text: &str) -> Option<Duration> {

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::address;
 use super::decode::{Field, Map};
 use super::metadata::Metadata;
+use crate::desired::{Allowed, Guard};
 
 /// A pod's interface on this node.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,29 +22,8 @@ pub struct Endpoint {
     pub ips: Vec<IpAddr>,
     /// Further source addresses that it may use.
     pub allowed: Vec<Allowed>,
-    /// What becomes of spoofed packets.
-    pub spoof_guard: SpoofGuard,
-}
-
-/// A source that an endpoint may use besides its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allowed {
-    /// A prefix, or an address as a full-length one.
-    Prefix(IpNet),
-    /// A MAC address.
-    Mac([u8; 6]),
-}
-
-/// What becomes of spoofed packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SpoofGuard {
-    /// They are dropped.
-    #[default]
-    Enforce,
-    /// They are counted.
-    Observe,
-    /// Nobody looks.
-    Off,
+    /// What becomes of packets with a source that is not its own.
+    pub guard: Guard,
 }
 
 /// A namespace; only its labels count.
@@ -66,71 +47,60 @@ pub struct Node {
 pub(super) fn read_endpoint(map: &Map, metadata: Option<Metadata>) -> Option<Endpoint> {
     let spec = map.required("spec")?.map()?;
     let interface = spec.required("interface");
-    let mac = spec.get("mac").and_then(|field| {
-        let own = |text: &str| read_mac(text).filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]);
-        field.parse(own, "one station's MAC address, like 02:00:00:00:00:05")
-    });
-    let ips = spec.get("ips").map(|list| addresses(&list)).unwrap_or_default();
-    let allowed = spec
-        .get("allowedAddresses")
-        .map(|list| list.list().iter().filter_map(read_allowed).collect())
-        .unwrap_or_default();
-    let spoof_guard = spec.get("spoofGuard").and_then(|field| {
-        field.choice(&[
-            ("Enforce", SpoofGuard::Enforce),
-            ("Observe", SpoofGuard::Observe),
-            ("Off", SpoofGuard::Off),
-        ])
-    });
+    let mac = spec.get("mac").and_then(|field| address::mac(&field));
+    let ips = spec.get("ips").map(|list| address::unicast_list(&list.list())).unwrap_or_default();
+    let allowed =
+        spec.get("allowedAddresses").map(|list| list.list().iter().filter_map(read_allowed).collect());
+    let guard = read_guard(&spec);
     spec.finish();
     Some(Endpoint {
         metadata: metadata?,
         interface: interface_name(&interface?)?,
         mac,
         ips,
-        allowed,
-        spoof_guard: spoof_guard.unwrap_or_default(),
+        allowed: allowed.unwrap_or_default(),
+        guard: guard?,
     })
 }
 
-pub(super) fn read_node(map: &Map, metadata: Option<Metadata>) -> Option<Node> {
-    let spec = map.required("spec")?.map()?;
-    let addresses = spec.required("addresses").map(|list| addresses(&list)).unwrap_or_default();
-    let pod_cidrs = spec
-        .get("podCIDRs")
-        .map(|list| {
-            list.list().iter().filter_map(|field| field.parse(|text| text.parse().ok(), "a CIDR")).collect()
-        })
-        .unwrap_or_default();
-    spec.finish();
-    Some(Node { metadata: metadata?, addresses, pod_cidrs })
+/// Enforced where it can be, unless said. What is given and wrong counts as given: it has been reported.
+fn read_guard(spec: &Map) -> Option<Guard> {
+    let lacks: Vec<&str> =
+        ["mac", "ips"].into_iter().filter(|name| !spec.has(name) || spec.is_empty_list(name)).collect();
+    let guard = match spec.get("spoofGuard") {
+        Some(field) => field.choice(&GUARDS)?,
+        None if lacks.is_empty() => Guard::Enforce,
+        None => Guard::Off,
+    };
+    if guard != Guard::Off && !lacks.is_empty() {
+        let (guard, lacks) = (guard.as_str(), lacks.join(" and "));
+        spec.contradiction(&format!("spoofGuard {guard} needs mac and ips; {lacks} not given"));
+        return None;
+    }
+    Some(guard)
 }
 
-fn addresses(list: &Field) -> Vec<IpAddr> {
-    let own = |text: &str| {
-        text.parse().ok().filter(|address: &IpAddr| !(address.is_unspecified() || address.is_multicast()))
-    };
-    list.list().iter().filter_map(|field| field.parse(own, "an address that one host has")).collect()
+const GUARDS: [(&str, Guard); 3] = [
+    (Guard::Enforce.as_str(), Guard::Enforce),
+    (Guard::Observe.as_str(), Guard::Observe),
+    (Guard::Off.as_str(), Guard::Off),
+];
+
+pub(super) fn read_node(map: &Map, metadata: Option<Metadata>) -> Option<Node> {
+    let spec = map.required("spec")?.map()?;
+    let addresses = spec.required("addresses").map(|list| {
+        if spec.is_empty_list("addresses") {
+            list.refuse("a node has one address at least", None);
+        }
+        address::unicast_list(&list.list())
+    });
+    let pod_cidrs = spec.get("podCIDRs").map(|list| address::cidr_list(&list.list()));
+    spec.finish();
+    Some(Node { metadata: metadata?, addresses: addresses?, pod_cidrs: pod_cidrs.unwrap_or_default() })
 }
 
 fn read_allowed(field: &Field) -> Option<Allowed> {
-    let read = |text: &str| {
-        let prefix = || text.parse().ok().or_else(|| Some(IpNet::from(text.parse::<IpAddr>().ok()?)));
-        read_mac(text).map(Allowed::Mac).or_else(|| prefix().map(Allowed::Prefix))
-    };
-    field.parse(read, "an address, a prefix or a MAC address")
-}
-
-fn read_mac(text: &str) -> Option<[u8; 6]> {
-    let mut mac = [0; 6];
-    let mut parts = text.split(':');
-    for byte in &mut mac {
-        let part = parts.next()?;
-        // from_str_radix takes a sign as well.
-        let digits = part.len() == 2 && part.chars().all(|c| c.is_ascii_hexdigit());
-        *byte = digits.then(|| u8::from_str_radix(part, 16).ok())??;
-    }
-    parts.next().is_none().then_some(mac)
+    address::source(field, Allowed::Mac, Allowed::Prefix)
 }
 
 /// A device's name as the kernel allows it (`dev_valid_name`).

@@ -102,7 +102,8 @@ fn is_label_name(text: &str) -> bool {
         && text.ends_with(|c: char| c.is_ascii_alphanumeric())
 }
 
-fn dns_name(field: &Field, max: usize) -> Option<String> {
+/// A name of lower-case parts (RFC 1123).
+pub(super) fn dns_name(field: &Field, max: usize) -> Option<String> {
     let text = field.text()?;
     if is_dns_name(text, max) {
         return Some(text.to_owned());

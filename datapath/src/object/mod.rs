@@ -9,10 +9,13 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod decode;
+mod egress;
 mod endpoint;
 mod error;
 mod metadata;
+mod quantity;
 mod rule;
 mod selector;
 mod set;
@@ -22,7 +25,8 @@ mod tests;
 mod traffic_control;
 mod tree;
 
-pub use endpoint::{Allowed, Endpoint, Namespace, Node, SpoofGuard};
+pub use egress::Egress;
+pub use endpoint::{Endpoint, Namespace, Node};
 pub use error::{Errors, ObjectError, ObjectErrorKind};
 pub use metadata::Metadata;
 pub use selector::{AppliedTo, LabelSelector};
@@ -30,13 +34,15 @@ pub use set::{Conflict, ObjectSet};
 pub use target::{Port, TargetPort};
 pub use traffic_control::{Action, TrafficControl};
 
-use decode::{Context, Map};
+use decode::{Context, Map, nearest};
 use tree::Tree;
 
 /// API group and version of podwire's own objects.
 pub const API_VERSION: &str = "podwire.io/v1alpha1";
 /// Antrea's, whose TrafficControl is accepted as it is.
 pub const ANTREA_API_VERSION: &str = "crd.antrea.io/v1alpha2";
+/// Antrea's, whose Egress is accepted as it is.
+pub const ANTREA_EGRESS_API_VERSION: &str = "crd.antrea.io/v1beta1";
 
 /// Largest text that is read, in bytes.
 pub const MAX_TEXT: usize = 1 << 20;
@@ -52,6 +58,8 @@ pub enum Object {
     Node(Node),
     /// A policy.
     TrafficControl(Box<TrafficControl>),
+    /// A policy on how traffic leaves the cluster.
+    Egress(Box<Egress>),
 }
 
 impl Object {
@@ -62,6 +70,7 @@ impl Object {
             Self::Namespace(_) => "Namespace",
             Self::Node(_) => "Node",
             Self::TrafficControl(_) => "TrafficControl",
+            Self::Egress(_) => "Egress",
         }
     }
 
@@ -72,6 +81,7 @@ impl Object {
             Self::Namespace(object) => &object.metadata,
             Self::Node(object) => &object.metadata,
             Self::TrafficControl(object) => &object.metadata,
+            Self::Egress(object) => &object.metadata,
         }
     }
 }
@@ -148,32 +158,34 @@ fn read_document(context: &Context, tree: &Tree, objects: &mut Vec<Located>) {
     }
 }
 
+/// The kinds, and of those that Antrea has as well its API version.
+const KINDS: [(&str, Option<&str>); 5] = [
+    ("Endpoint", None),
+    ("Namespace", None),
+    ("Node", None),
+    ("TrafficControl", Some(ANTREA_API_VERSION)),
+    ("Egress", Some(ANTREA_EGRESS_API_VERSION)),
+];
+
 fn read_object(map: &Map, kind: &str) -> Option<Object> {
-    const KINDS: &str = "Endpoint, Namespace, Node, TrafficControl";
     let api = map.required("apiVersion")?;
-    let version = api.text()?.to_owned();
+    let version = api.text()?;
     let kind_field = map.required("kind")?;
-    let antrea = version == ANTREA_API_VERSION;
-    match kind {
-        "Egress" | "Traceflow" => {
-            kind_field.refuse(&format!("kind {kind} is not served by this version"), Some(KINDS));
-            return None;
-        }
-        "TrafficControl" if antrea => {}
-        "Endpoint" | "Namespace" | "Node" | "TrafficControl" if version == API_VERSION => {}
-        "Endpoint" | "Namespace" | "Node" | "TrafficControl" => {
-            let allowed = if kind == "TrafficControl" {
-                format!("{API_VERSION}, {ANTREA_API_VERSION}")
-            } else {
-                API_VERSION.to_owned()
-            };
-            api.refuse(&format!("{version} is not an API version of {kind}"), Some(&allowed));
-            return None;
-        }
-        _ => {
-            kind_field.refuse(&format!("unknown kind {kind}"), Some(KINDS));
-            return None;
-        }
+    let Some((_, foreign)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+        let known = KINDS.map(|(name, _)| name);
+        let problem = match kind {
+            "Traceflow" => "kind Traceflow is not served by this version".to_owned(),
+            _ => format!("unknown kind {kind}{}", nearest(kind, &known)),
+        };
+        kind_field.refuse(&problem, Some(&known.join(", ")));
+        return None;
+    };
+    let antrea = Some(version) == *foreign;
+    if !antrea && version != API_VERSION {
+        let known: Vec<&str> = std::iter::once(API_VERSION).chain(*foreign).collect();
+        let problem = format!("{version} is not an API version of {kind}{}", nearest(version, &known));
+        api.refuse(&problem, Some(&known.join(", ")));
+        return None;
     }
     let namespaced = kind == "Endpoint";
     let metadata = metadata::read(map, namespaced);
@@ -186,6 +198,7 @@ fn read_object(map: &Map, kind: &str) -> Option<Object> {
             metadata.map(|metadata| Object::Namespace(Namespace { metadata }))
         }
         "Node" => endpoint::read_node(map, metadata).map(Object::Node),
+        "Egress" => egress::read(map, metadata, antrea).map(|read| Object::Egress(Box::new(read))),
         _ => traffic_control::read(map, metadata, antrea).map(|read| Object::TrafficControl(Box::new(read))),
     };
     map.finish();

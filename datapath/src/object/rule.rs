@@ -6,7 +6,8 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 use podwire_core::wire::protocol;
 
-use super::decode::{Field, Map, read_number};
+use super::address::{cidr, lies_in};
+use super::decode::{Field, Map, nearest, read_number};
 use crate::compile::{AddressSet, Rule, TcpFlags};
 
 /// Rules of one policy at most.
@@ -137,8 +138,10 @@ fn read_protocol(field: &Field) -> Option<u8> {
         return field.number(0..=255).map(|number| number as u8);
     }
     let names: Vec<&str> = PROTOCOLS.iter().map(|(name, _)| *name).collect();
-    field
-        .refuse(&format!("unknown protocol \"{text}\""), Some(&format!("{}, or 0 to 255", names.join(", "))));
+    field.refuse(
+        &format!("unknown protocol \"{text}\"{}", nearest(text, &names)),
+        Some(&format!("{}, or 0 to 255", names.join(", "))),
+    );
     None
 }
 
@@ -162,19 +165,13 @@ fn read_addresses(field: &Field) -> Option<AddressSet> {
     let cidrs = map.required("cidrs").map(|list| list.filled_list()).unwrap_or_default();
     let except = map.get("except").map(|list| list.filled_list()).unwrap_or_default();
     map.finish();
-    let read = |field: &Field| {
-        let prefix = |text: &str| {
-            text.parse().ok().or_else(|| Some(IpNet::from(text.parse::<std::net::IpAddr>().ok()?)))
-        };
-        field.parse(prefix, "a CIDR, like 10.0.0.0/8 or fd00::/64").map(|cidr: IpNet| cidr.trunc())
-    };
-    let cidrs: Vec<IpNet> = cidrs.iter().filter_map(read).collect();
+    let cidrs: Vec<IpNet> = cidrs.iter().filter_map(cidr).collect();
     let within: BTreeSet<IpNet> = cidrs.iter().copied().collect();
     let mut outside = false;
     let except: Vec<IpNet> = except
         .iter()
         .filter_map(|field| {
-            let prefix = read(field)?;
+            let prefix = cidr(field)?;
             if !lies_in(prefix, &within) {
                 field.refuse(&format!("{prefix} lies in none of cidrs"), None);
                 outside = true;
@@ -188,11 +185,6 @@ fn read_addresses(field: &Field) -> Option<AddressSet> {
         return None;
     }
     (!outside && !cidrs.is_empty()).then_some(AddressSet { cidrs, except })
-}
-
-/// Whether one of these holds all of a prefix: a look at each of its lengths, however many they are.
-fn lies_in(prefix: IpNet, cidrs: &BTreeSet<IpNet>) -> bool {
-    std::iter::successors(Some(prefix), IpNet::supernet).any(|cidr| cidrs.contains(&cidr))
 }
 
 /// Type and code as one range of `type << 8 | code`.
@@ -221,7 +213,10 @@ fn read_icmp_type(field: &Field, v6: bool) -> Option<u8> {
         return Some(*number);
     }
     let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-    field.refuse(&format!("unknown type \"{text}\""), Some(&format!("0 to 255, {}", names.join(", "))));
+    field.refuse(
+        &format!("unknown type \"{text}\"{}", nearest(text, &names)),
+        Some(&format!("0 to 255, {}", names.join(", "))),
+    );
     None
 }
 
@@ -286,7 +281,7 @@ fn read_ether_type(field: &Field) -> Option<u16> {
     }
     let names: Vec<&str> = ETHER_TYPES.iter().map(|(name, _)| *name).collect();
     field.refuse(
-        &format!("unknown EtherType \"{text}\""),
+        &format!("unknown EtherType \"{text}\"{}", nearest(text, &names)),
         Some(&format!("0x600 to 0xffff, {}", names.join(", "))),
     );
     None

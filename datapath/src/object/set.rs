@@ -4,9 +4,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use ipnet::IpNet;
+
 use super::target::Port;
 use super::traffic_control::{Action, TrafficControl};
-use super::{Endpoint, Located, Node, Object};
+use super::{Egress, Endpoint, Located, Metadata, Node, Object};
 
 /// Objects by kind and name, in the order of names.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +52,7 @@ impl ObjectSet {
         }
         set.settle();
         set.check_endpoints()?;
+        set.check_nodes()?;
         Ok(set)
     }
 
@@ -74,7 +77,7 @@ impl ObjectSet {
         })
     }
 
-    /// The policies in their order: priority, then age, then name.
+    /// The TrafficControl policies in their order: priority, then age, then name.
     pub fn policies(&self) -> Vec<&TrafficControl> {
         let mut policies: Vec<&TrafficControl> = self
             .iter()
@@ -83,8 +86,21 @@ impl ObjectSet {
                 _ => None,
             })
             .collect();
-        policies.sort_by(|left, right| order(left).cmp(&order(right)));
+        policies.sort_by_key(|policy| order(policy.priority, &policy.metadata));
         policies
+    }
+
+    /// The Egress policies in their order, which is that of [`policies`](Self::policies).
+    pub fn egresses(&self) -> Vec<&Egress> {
+        let mut egresses: Vec<&Egress> = self
+            .iter()
+            .filter_map(|located| match &located.object {
+                Object::Egress(egress) => Some(&**egress),
+                _ => None,
+            })
+            .collect();
+        egresses.sort_by_key(|egress| order(egress.priority, &egress.metadata));
+        egresses
     }
 
     /// Labels of a namespace; none when it is not known.
@@ -136,9 +152,48 @@ impl ObjectSet {
     }
 }
 
-fn order(policy: &TrafficControl) -> (i32, &str, &str) {
+impl ObjectSet {
+    /// An address, and what it lies in, leads to one node.
+    fn check_nodes(&self) -> Result<(), Conflict> {
+        let (mut addresses, mut prefixes) = (BTreeMap::new(), Vec::new());
+        for located in self.iter() {
+            let Object::Node(node) = &located.object else {
+                continue;
+            };
+            for address in &node.addresses {
+                if let Some(other) = addresses.insert(*address, located) {
+                    return Err(two_nodes(located, "addresses", &address.to_string(), other));
+                }
+            }
+            prefixes.extend(node.pod_cidrs.iter().map(|cidr| (*cidr, located)));
+        }
+        // In this order what holds a prefix comes before it, and nothing else lies between.
+        prefixes.sort_by_key(|(cidr, _)| (cidr.network(), cidr.prefix_len()));
+        let mut outer: Option<(IpNet, &Located)> = None;
+        for (cidr, located) in prefixes {
+            match outer {
+                Some((holder, other)) if holder.contains(&cidr) => {
+                    if other.identity() != located.identity() {
+                        return Err(two_nodes(located, "podCIDRs", &cidr.to_string(), other));
+                    }
+                }
+                _ => outer = Some((cidr, located)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn two_nodes(located: &Located, field: &str, value: &str, other: &Located) -> Conflict {
+    let (own, other_identity) = (located.identity(), other.identity());
+    let problem =
+        format!("{own}: spec.{field}: {value} belongs to {other_identity} ({}) already", other.place);
+    Conflict { place: located.place.clone(), problem }
+}
+
+fn order(priority: i32, metadata: &Metadata) -> (i32, &str, &str) {
     // What has no age is older than what has one: it was there before any API server spoke.
-    (policy.priority, policy.metadata.created.as_deref().unwrap_or(""), &policy.metadata.name)
+    (priority, metadata.created.as_deref().unwrap_or(""), &metadata.name)
 }
 
 /// The policies in force that defined a port first.

@@ -1,9 +1,10 @@
 //! Target and return ports.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use podwire_core::wire::{geneve, vxlan};
 
+use super::address::unicast;
 use super::decode::{Field, Map};
 use super::endpoint::interface_name;
 
@@ -203,15 +204,5 @@ fn transpose(value: Option<Option<i64>>) -> Option<Option<i64>> {
 }
 
 fn remote(map: &Map) -> Option<IpAddr> {
-    let usable = |text: &str| {
-        text.parse().ok().filter(|address: &IpAddr| {
-            let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
-            !(mapped
-                || address.is_unspecified()
-                || address.is_loopback()
-                || address.is_multicast()
-                || *address == IpAddr::V4(Ipv4Addr::BROADCAST))
-        })
-    };
-    map.required("remoteIP")?.parse(usable, "an address that one host has, IPv4 or IPv6")
+    unicast(&map.required("remoteIP")?)
 }

@@ -7,6 +7,9 @@ use std::time::Duration;
 use super::{Object, ObjectSet, parse};
 use crate::desired::{Engine, Oversize, Sampling, SessionOptions};
 
+mod egress;
+mod endpoint;
+
 /// A policy with this `spec.targetPort` and more of `spec`.
 fn policy(api: &str, target: &str, more: &str) -> String {
     format!(
@@ -106,8 +109,31 @@ fn mistakes_are_one_line_with_the_nearest_name() {
             "f.yaml:9:3: TrafficControl/m: spec.priority: unknown field of crd.antrea.io; fields beyond it are podwire.io/v1alpha1's; allowed: appliedTo, direction, action, targetPort, returnPort",
         ),
         (
-            "apiVersion: podwire.io/v1alpha1\nkind: Egress\nmetadata: {name: e}\n".into(),
-            "f.yaml:2:7: Egress/e: kind: kind Egress is not served by this version; allowed: Endpoint, Namespace, Node, TrafficControl",
+            "apiVersion: podwire.io/v1alpha1\nkind: Traceflow\nmetadata: {name: t}\n".into(),
+            "f.yaml:2:7: Traceflow/t: kind: kind Traceflow is not served by this version; allowed: Endpoint, Namespace, Node, TrafficControl, Egress",
+        ),
+        (
+            "apiVersion: podwire.io/v1alpha1\nkind: Egres\n".into(),
+            "f.yaml:2:7: Egres: kind: unknown kind Egres; did you mean \"Egress\"? allowed: Endpoint, Namespace, Node, TrafficControl, Egress",
+        ),
+        (
+            own("{device: {name: eth0}}", "  match: [{peer: {cidrs: [10.0.0.1/8]}}]\n"),
+            "f.yaml:9:27: TrafficControl/m: spec.match[0].peer.cidrs[0]: 10.0.0.1/8 has host bits; did you mean \"10.0.0.0/8\"?",
+        ),
+        (
+            own(
+                "{device: {name: eth0}}",
+                "  match: [{src: {cidrs: [\"fd00::/8\"], except: [\"fd00::1/64\"]}}]\n",
+            ),
+            "f.yaml:9:48: TrafficControl/m: spec.match[0].src.except[0]: fd00::1/64 has host bits; did you mean \"fd00::/64\"?",
+        ),
+        (
+            own("{device: {name: eth0}}", "").replace("Both", "Egres"),
+            "f.yaml:6:14: TrafficControl/m: spec.direction: unknown value \"Egres\"; did you mean \"Egress\"? allowed: Ingress, Egress, Both",
+        ),
+        (
+            own("{device: {name: eth0}}", "  match: [{protocol: ICPM}]\n"),
+            "f.yaml:9:22: TrafficControl/m: spec.match[0].protocol: unknown protocol \"ICPM\"; did you mean \"ICMP\"? allowed: TCP, UDP, SCTP, ICMP, ICMPv6, IGMP, GRE, ESP, AH, DCCP, UDPLite, or 0 to 255",
         ),
         (
             own("{device: {name: eth0}}", "  direction: Both\n"),
@@ -323,36 +349,6 @@ fn contradictory_rules_are_refused_with_the_reason() {
         let said = errors(&own("{device: {name: eth0}}", &format!("  match: [{rule}]\n")));
         assert!(said.len() == 1 && said[0].contains(reason), "{rule}: {said:?}");
     }
-}
-
-#[test]
-fn endpoints_have_real_names_and_addresses() {
-    let endpoint = |spec: &str| {
-        format!("apiVersion: podwire.io/v1alpha1\nkind: Endpoint\nmetadata: {{name: p}}\nspec: {{{spec}}}\n")
-    };
-    let text = endpoint(
-        "interface: abcdefghijklmno, allowedAddresses: [10.0.0.1, 10.1.0.0/16, \"02:00:00:00:00:06\"], spoofGuard: Observe",
-    );
-    let Object::Endpoint(read) = accepted(&text) else { panic!("an endpoint") };
-    assert_eq!(read.metadata.namespace.as_deref(), Some("default"));
-    assert_eq!(read.allowed.len(), 3);
-    for (spec, field) in [
-        ("interface: abcdefghijklmnop", "spec.interface"),
-        ("interface: a/b", "spec.interface"),
-        ("interface: \"a b\"", "spec.interface"),
-        ("interface: a, mac: \"02:00:00:00:00\"", "spec.mac"),
-        ("interface: a, mac: \"02:00:00:00:00:+5\"", "spec.mac"),
-        ("interface: a, mac: \"01:00:00:00:00:05\"", "spec.mac"),
-        ("interface: a, ips: [0.0.0.0]", "spec.ips[0]"),
-        ("interface: a, allowedAddresses: [x]", "spec.allowedAddresses[0]"),
-        ("interface: a, spoofGuard: enforce", "spec.spoofGuard"),
-        ("ips: [10.0.0.1]", "spec.interface: required"),
-    ] {
-        let said = errors(&endpoint(spec));
-        assert!(said.len() == 1 && said[0].contains(field), "{spec}: {said:?}");
-    }
-    let namespace = "apiVersion: podwire.io/v1alpha1\nkind: Node\nmetadata: {name: n, namespace: a}\nspec: {addresses: [192.0.2.1]}\n";
-    assert!(errors(namespace)[0].contains("metadata.namespace: this kind is not in a namespace"));
 }
 
 #[test]
