@@ -4,6 +4,7 @@
 pub mod model;
 pub mod node;
 pub mod pcapng;
+pub mod reach;
 pub mod signals;
 #[cfg(feature = "test-run")]
 pub mod test_run;
