@@ -95,6 +95,7 @@ fn sizes(bpffs: &Path) -> Result<BTreeMap<String, Size>> {
                 fragment: false,
             },
         ],
+        ..Desired::default()
     })?;
     let mut sizes = BTreeMap::new();
     for (program, interface, hook) in [

@@ -94,8 +94,7 @@ fn read_hop(said: &str) -> Hop {
     let exceeded =
         said.lines().find(|line| line.contains("Time to live exceeded") || line.contains("Time exceeded"));
     let from = exceeded.and_then(|line| line.strip_prefix("From ")?.split([' ', '%']).next());
-    match (said.contains(" bytes from "), mtu, from.and_then(|text| text.trim_end_matches(':').parse().ok()))
-    {
+    match (said.contains(" bytes from "), mtu, from.and_then(|text| text.parse().ok())) {
         (true, ..) => Hop::Reply,
         (_, Some(mtu), _) => Hop::TooBig(mtu),
         (_, _, Some(address)) => Hop::Exceeded(address),
