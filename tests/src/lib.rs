@@ -1,5 +1,6 @@
 //! What several tests of this crate need beyond the harness.
 
+pub mod agents;
 #[cfg(feature = "test-run")]
 pub mod model;
 pub mod node;

@@ -1,10 +1,11 @@
 //! Who reaches whom in a cluster, whoever forwards. In: a cluster. Out: nothing, or what does not work.
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{
-    Capture, Cluster, ClusterNode, Hop, Iperf, Page, Pod, SERVER_V4, SERVER_V6, StreamReport, UdpStream,
+    Capture, Cluster, ClusterNode, Hop, Iperf, Page, Pod, RunningStream, SERVER_V4, SERVER_V6, UdpStream,
 };
 
 /// Two different pods of a cluster.
@@ -59,7 +60,7 @@ pub fn streams(cluster: &Cluster) -> Result<()> {
             let what = || format!("{} to {} ({address})", from.name, to.name);
             let page = Page { address: address.to_owned(), port: 8080, bytes: 3_000_000 };
             page.fetch(&from.netns, &to.netns).with_context(what)?;
-            let report = datagrams((from, to), address, 1000, 1000, || Ok(()))?;
+            let report = datagrams((from, to), address, 1000, 1000)?.finish()?;
             ensure!(report.is_whole(), "{}: {report:?}", what());
             let rate = Some(20_000_000);
             let transfer =
@@ -71,23 +72,38 @@ pub fn streams(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// `count` datagrams of `size` bytes between two pods, a thousand a second, while something happens.
+/// `count` datagrams of `size` bytes between two pods, a thousand a second.
 ///
 /// # Errors
-/// When sockets fail or `during` does.
-pub fn datagrams(
-    (from, to): Pair<'_>,
-    address: &str,
-    count: u64,
-    size: usize,
-    during: impl FnOnce() -> Result<()>,
-) -> Result<StreamReport> {
+/// When a socket fails.
+pub fn datagrams((from, to): Pair<'_>, address: &str, count: u64, size: usize) -> Result<RunningStream> {
     let gap = Duration::from_millis(1);
-    UdpStream { destination: address.to_owned(), port: 7000, count, size, gap }.run(
-        &from.netns,
-        &to.netns,
-        during,
-    )
+    // A port for each, so that several streams can run to one pod.
+    static STREAMS: AtomicU16 = AtomicU16::new(0);
+    let port = 7000 + STREAMS.fetch_add(1, Ordering::Relaxed) % 1000;
+    UdpStream { destination: address.to_owned(), port, count, size, gap }.start(&from.netns, &to.netns)
+}
+
+/// Streams over both families, near and far, of `count` datagrams; to be finished with [`all_whole`].
+///
+/// # Errors
+/// When a socket fails.
+pub fn load(cluster: &Cluster, count: u64) -> Result<Vec<RunningStream>> {
+    let pairs = near_and_far(cluster)?;
+    let ways = pairs.iter().flat_map(|pair| addresses(pair.1).map(|address| (*pair, address)));
+    ways.map(|(pair, address)| datagrams(pair, address, count, 200)).collect()
+}
+
+/// Waits for streams, of which nothing may be missing.
+///
+/// # Errors
+/// With what is missing.
+pub fn all_whole(streams: Vec<RunningStream>) -> Result<()> {
+    for stream in streams {
+        let report = stream.finish()?;
+        ensure!(report.is_whole(), "{report:?}");
+    }
+    Ok(())
 }
 
 /// Echo requests that the sender has to send in fragments are answered, in fragments.
@@ -101,7 +117,7 @@ pub fn large_packets(cluster: &Cluster) -> Result<()> {
                 let received = from.netns.ping(address, 5, size)?;
                 ensure!(received == 5, "{} to {address}, {size} bytes: {received} of 5", from.name);
             }
-            let report = datagrams((from, to), address, 300, 5000, || Ok(()))?;
+            let report = datagrams((from, to), address, 300, 5000)?.finish()?;
             ensure!(report.is_whole(), "{} to {address}: {report:?}", from.name);
         }
     }

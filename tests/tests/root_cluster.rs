@@ -102,10 +102,12 @@ fn root_long_packets_of_a_pod_are_told_off() -> Result<()> {
 #[test]
 fn root_nodes_and_pods_come_and_go() -> Result<()> {
     let mut cluster = forwarded(host(Wiring::Routed))?;
+    let streams = reach::load(&cluster, 3000)?;
     cluster.add_node()?;
     cluster.add_pod(0)?;
     cluster.forward()?;
     reach::full_mesh(&cluster)?;
+    reach::all_whole(streams)?;
     let gone = cluster.nodes[2].pods[0].v4.clone();
     cluster.remove_last_node()?;
     cluster.remove_last_pod(0)?;

@@ -35,7 +35,7 @@ pub use patience::eventually;
 pub use ping::{Hop, Ping, PingReport};
 pub use process::{Background, run, run_ok};
 pub use raw::RawSocket;
-pub use stream::{StreamReport, UdpStream};
+pub use stream::{RunningStream, StreamReport, UdpStream};
 pub use suricata::{Alert, Suricata, SuricataReport};
 pub use topology::{COLLECTOR_V4, COLLECTOR_V6, NODE_V4, Pod, Topology, TopologyOptions};
 pub use web::WebServer;
