@@ -7,6 +7,7 @@ pub mod node;
 pub mod pcapng;
 pub mod reach;
 pub mod signals;
+pub mod spoof;
 #[cfg(feature = "test-run")]
 pub mod test_run;
 pub mod wish;
