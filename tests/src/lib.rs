@@ -1,6 +1,7 @@
 //! What several tests of this crate need beyond the harness.
 
 pub mod agents;
+pub mod egress;
 #[cfg(feature = "test-run")]
 pub mod model;
 pub mod node;

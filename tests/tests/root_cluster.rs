@@ -1,12 +1,14 @@
 //! The scene of several nodes itself, with the kernel as the forwarder: what tests ask of podwire, Linux does here.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{
-    Cluster, ClusterOptions, Hop, OTHER_SERVER_V4, SERVER_V4, SERVER_V6, Underlay, Wiring, Witness,
+    Capture, Cluster, ClusterOptions, Hop, OTHER_SERVER_V4, SERVER_V4, SERVER_V6, UdpStream, Underlay,
+    Wiring, Witness,
 };
-use podwire_tests::reach;
+use podwire_tests::{egress, reach};
 
 fn forwarded(options: ClusterOptions) -> Result<Cluster> {
     let cluster = Cluster::new(options)?;
@@ -138,5 +140,21 @@ fn root_the_server_tells_who_came() -> Result<()> {
     }
     let other = &cluster.nodes[1].pods[0];
     ensure!(witness.sees(&other.netns, SERVER_V4)? == Some(other.v4.parse::<IpAddr>()?), "another node");
+
+    // A capture at the server shows each source, and that of one that should not be there.
+    let capture = Capture::start(&cluster.server, "eth0", node.scratch.path(), "udp port 7777", 0)?;
+    let streams = [&pod.netns, &other.netns].map(|netns| {
+        let gap = Duration::from_millis(1);
+        UdpStream { destination: SERVER_V4.into(), port: 7777, count: 20, size: 64, gap }.run(
+            netns,
+            &cluster.server,
+            || Ok(()),
+        )
+    });
+    for stream in streams {
+        ensure!(stream?.is_whole(), "datagrams to the server");
+    }
+    let seen = egress::sources(&capture.stop())?;
+    ensure!(seen.iter().eq(["10.10.2.5", "203.0.113.7"]), "{seen:?}");
     Ok(())
 }
