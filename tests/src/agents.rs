@@ -36,6 +36,16 @@ pub fn in_force(cluster: &Cluster) -> Result<()> {
             Ok(ready == node.pods.len() && items.len() == ready)
         })
         .with_context(|| agent.log())?;
+        if cluster.options().wiring.is_native() {
+            eventually(&format!("{} knows the cluster", node.name), || {
+                let shown = get(agent, &["nodes"])?;
+                let items = shown["items"].as_array().context("no list")?;
+                let own = items.iter().find(|item| item["metadata"]["name"] == *node.name);
+                let ready = own.is_some_and(|item| item["status"]["state"] == "Ready");
+                Ok(ready && items.len() == cluster.nodes.len())
+            })
+            .with_context(|| agent.log())?;
+        }
     }
     Ok(())
 }

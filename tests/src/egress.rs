@@ -115,10 +115,10 @@ impl World {
         self.cluster.set_policies(policies)?;
         for node in &self.cluster.nodes {
             let agent = node.agent()?;
-            eventually(&format!("Egress/{name} is in force on {}", node.name), || {
+            eventually(&format!("Egress/{name} is ready on {}", node.name), || {
                 let shown = agents::get(agent, &["egresses"])?;
                 let mut items = shown["items"].as_array().into_iter().flatten();
-                Ok(items.any(|item| item["metadata"]["name"] == name && item["status"]["inForce"] == true))
+                Ok(items.any(|item| item["metadata"]["name"] == name && item["status"]["state"] == "Ready"))
             })
             .with_context(|| agent.log())?;
         }

@@ -225,7 +225,7 @@ fn root_own_addresses_come_move_and_go() -> Result<()> {
     Ok(())
 }
 
-/// Rather nothing than another address: the node of the policy is none that is known, or has lost the address.
+/// Rather nothing than another address: the node of the policy is none that is known.
 #[test]
 fn root_without_an_egress_node_nothing_leaves() -> Result<()> {
     let mut world = World::new(Wiring::Native)?;
@@ -261,9 +261,24 @@ fn root_get_shows_what_an_egress_does() -> Result<()> {
         let table = node.agent()?.cli_ok(&["get", "egresses"])?;
         ensure!(table.contains("seven") && table.contains("node-2"), "{table}");
     }
-    // Of the same node, without its name: Antrea's kind has no field for it.
+    Ok(())
+}
+
+/// Antrea's own kind: an address of a pool is put on a node that all agents choose alike.
+#[test]
+fn root_antreas_egress_works() -> Result<()> {
+    let mut world = World::new(Wiring::Native)?;
     let antrea = "apiVersion: crd.antrea.io/v1beta1\nkind: Egress\nmetadata: {name: antrea}\n\
-                  spec: {appliedTo: {podSelector: {matchLabels: {node: node-2}}}, egressIP: 203.0.113.7}\n";
-    world.cluster.set_policies(antrea)?;
-    world.comes_as(world.cluster.pod("web-2-5")?, SERVER_V4, SEVEN[0])
+                  spec: {appliedTo: {podSelector: {matchLabels: {app: web}}},\n  \
+                  egressIP: 203.0.113.9, externalIPPool: pool}\n";
+    world.put(antrea, "antrea")?;
+    for pod in world.cluster.pods() {
+        world.comes_as(pod, SERVER_V4, "203.0.113.9")?;
+    }
+    let mut chosen = Vec::new();
+    for node in &world.cluster.nodes {
+        chosen.push(agents::get(node.agent()?, &["egresses", "antrea"])?["status"]["egressNode"].clone());
+    }
+    ensure!(chosen[0].is_string() && chosen[0] == chosen[1], "{chosen:?}");
+    Ok(())
 }
