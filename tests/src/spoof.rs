@@ -141,30 +141,45 @@ pub fn counted(agent: &Agent, pod: &Pod, what: &str) -> Result<BTreeMap<String, 
     Ok(row.iter().map(|(reason, count)| (reason.clone(), count.as_u64().unwrap_or_default())).collect())
 }
 
-/// What an agent counted while a frame was sent, reasons that did not change left out. Waits a while for `expected`
-/// packets.
-///
-/// # Errors
-/// When the agent or the interface does not work.
-pub fn counted_of(
-    agent: &Agent,
-    pod: &Pod,
-    what: &str,
-    frame: &Frame,
-    socket: &RawSocket,
-    expected: u64,
-) -> Result<BTreeMap<String, u64>> {
-    let before = counted(agent, pod, what)?;
-    send(socket, frame)?;
-    let deadline = Instant::now() + Duration::from_secs(1);
-    loop {
-        let mut after = counted(agent, pod, what)?;
-        for (reason, count) in &mut after {
-            *count -= before.get(reason).copied().unwrap_or_default();
-        }
-        after.retain(|_, count| *count > 0);
-        if after.values().sum::<u64>() >= expected || Instant::now() > deadline {
-            return Ok(after);
+/// What an agent's guard counts of a pod, looked at after each frame.
+#[derive(Debug)]
+pub struct Books<'a> {
+    agent: &'a Agent,
+    pod: &'a Pod,
+    what: &'static str,
+    standing: BTreeMap<String, u64>,
+    socket: RawSocket,
+}
+
+impl<'a> Books<'a> {
+    /// Opens them, and the pod's interface; `what` as in [`counted`].
+    ///
+    /// # Errors
+    /// When the agent says nothing of the guard.
+    pub fn open(agent: &'a Agent, pod: &'a Pod, what: &'static str) -> Result<Self> {
+        let (standing, socket) = (counted(agent, pod, what)?, RawSocket::open(&pod.netns, "eth0")?);
+        Ok(Self { agent, pod, what, standing, socket })
+    }
+
+    /// Sends a frame and returns what was counted meanwhile, reasons that did not change left out. Waits a while for
+    /// `expected` packets.
+    ///
+    /// # Errors
+    /// When the agent or the interface does not work.
+    pub fn send(&mut self, frame: &Frame, expected: u64) -> Result<BTreeMap<String, u64>> {
+        send(&self.socket, frame)?;
+        let deadline = Instant::now() + Duration::from_secs(1);
+        loop {
+            let now = counted(self.agent, self.pod, self.what)?;
+            let mut new = now.clone();
+            for (reason, count) in &mut new {
+                *count -= self.standing.get(reason).copied().unwrap_or_default();
+            }
+            new.retain(|_, count| *count > 0);
+            if new.values().sum::<u64>() >= expected || Instant::now() > deadline {
+                self.standing = now;
+                return Ok(new);
+            }
         }
     }
 }
