@@ -76,13 +76,13 @@ fn root_the_overlay_carries_what_pods_sent() -> Result<()> {
 
 #[test]
 fn root_each_node_is_a_hop() -> Result<()> {
-    for wiring in [Wiring::Native, Wiring::NativeSubnet] {
-        let cluster = agents::cluster(wired(wiring))?;
+    for underlay in [Underlay::V4, Underlay::V6] {
+        let cluster = agents::cluster(ClusterOptions { underlay, ..wired(Wiring::Native) })?;
         for (pair, hops) in reach::near_and_far(&cluster)?.into_iter().zip([1, 2]) {
             for address in reach::addresses(pair.1) {
-                reach::trace(pair, address, hops).with_context(|| format!("{wiring:?}"))?;
+                reach::trace(pair, address, hops).with_context(|| format!("{underlay:?}"))?;
             }
-            reach::frames(&cluster, pair, hops).with_context(|| format!("{wiring:?}"))?;
+            reach::frames(&cluster, pair, hops).with_context(|| format!("{underlay:?}"))?;
         }
     }
     Ok(())
