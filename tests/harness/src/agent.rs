@@ -24,13 +24,21 @@ impl Agent {
     /// # Errors
     /// When it does not come up; with its log.
     pub fn start(node: &NetNs, folder: &Path, extra: &[&str]) -> Result<Self> {
+        Self::start_as(node, folder, "node-1", "uplink0", extra)
+    }
+
+    /// As [`Agent::start`], under a name and with an uplink.
+    ///
+    /// # Errors
+    /// When it does not come up; with its log.
+    pub fn start_as(node: &NetNs, folder: &Path, name: &str, uplink: &str, extra: &[&str]) -> Result<Self> {
         let config = folder.join("config");
         std::fs::create_dir_all(&config)?;
         let socket = folder.join("podwire.sock");
         let log = std::fs::File::options().create(true).append(true).open(folder.join("agent.log"))?;
         let child = node
             .command(&binary().to_string_lossy())
-            .args(["agent", "--node", "node-1", "--uplink", "uplink0", "--config"])
+            .args(["agent", "--node", name, "--uplink", uplink, "--config"])
             .arg(&config)
             .arg("--socket")
             .arg(&socket)

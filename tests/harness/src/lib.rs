@@ -5,10 +5,12 @@
 mod agent;
 mod bpffs;
 mod capture;
+mod cluster;
 mod http;
 mod iperf;
 mod kernel_log;
 mod netns;
+mod patience;
 mod ping;
 mod process;
 mod raw;
@@ -16,18 +18,25 @@ mod stream;
 mod suricata;
 mod topology;
 mod web;
+mod witness;
 
 pub use agent::{Agent, binary};
 pub use bpffs::Scratch;
 pub use capture::Capture;
+pub use cluster::{
+    About, Cluster, ClusterNode, ClusterOptions, EGRESS_V4, EGRESS_V6, FIRST_POD, OTHER_SERVER_V4,
+    OTHER_SERVER_V6, SERVER_V4, SERVER_V6, Underlay, Wiring,
+};
 pub use http::Page;
 pub use iperf::{Iperf, IperfReport};
 pub use kernel_log::KernelLog;
 pub use netns::NetNs;
-pub use ping::{Ping, PingReport};
+pub use patience::eventually;
+pub use ping::{Hop, Ping, PingReport};
 pub use process::{Background, run, run_ok};
 pub use raw::RawSocket;
-pub use stream::{StreamReport, UdpStream};
+pub use stream::{RunningStream, StreamReport, UdpStream};
 pub use suricata::{Alert, Suricata, SuricataReport};
 pub use topology::{COLLECTOR_V4, COLLECTOR_V6, NODE_V4, Pod, Topology, TopologyOptions};
 pub use web::WebServer;
+pub use witness::Witness;

@@ -1,5 +1,6 @@
-//! Echo requests. In: a namespace and an address. Out: how many went out and how many came back.
+//! Echo requests. In: a namespace and an address. Out: how many went out and how many came back, or what a router said.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -56,6 +57,48 @@ impl Ping {
         }
         words.push(&self.destination);
         read_report(&String::from_utf8_lossy(&from.run(&words)?.stdout))
+    }
+}
+
+/// What came back for one echo request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hop {
+    /// The answer.
+    Reply,
+    /// The hop limit ended at this address.
+    Exceeded(IpAddr),
+    /// Too long for what lies behind: the MTU of that path.
+    TooBig(u32),
+    /// Nothing, or something else.
+    Nothing,
+}
+
+impl Hop {
+    /// Sends one echo request of `size` payload bytes in one piece, with a hop limit, and waits two seconds.
+    ///
+    /// # Errors
+    /// When ping cannot be run.
+    pub fn ask(from: &NetNs, destination: &str, hop_limit: u8, size: u32) -> Result<Self> {
+        let (limit, size) = (hop_limit.to_string(), size.to_string());
+        let words = ["ping", "-n", "-c", "1", "-W", "2", "-t", &limit, "-s", &size, "-M", "do", destination];
+        let output = from.run(&words)?;
+        Ok(read_hop(&(String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr))))
+    }
+}
+
+fn read_hop(said: &str) -> Hop {
+    // iputils says `mtu: 1450` of its own kernel's refusal, `mtu=1450` and `mtu = 1450` of a router's.
+    let mtu = said.split("mtu").nth(1).and_then(|rest| {
+        rest.trim_start_matches([':', '=', ' ']).split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    });
+    let exceeded =
+        said.lines().find(|line| line.contains("Time to live exceeded") || line.contains("Time exceeded"));
+    let from = exceeded.and_then(|line| line.strip_prefix("From ")?.split([' ', '%']).next());
+    match (said.contains(" bytes from "), mtu, from.and_then(|text| text.parse().ok())) {
+        (true, ..) => Hop::Reply,
+        (_, Some(mtu), _) => Hop::TooBig(mtu),
+        (_, _, Some(address)) => Hop::Exceeded(address),
+        _ => Hop::Nothing,
     }
 }
 

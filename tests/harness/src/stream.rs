@@ -1,6 +1,7 @@
 //! A numbered stream of UDP datagrams, and a receiver that knows what is missing.
 
 use std::net::UdpSocket;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -57,6 +58,16 @@ impl UdpStream {
     /// # Errors
     /// When sockets fail or `during` does.
     pub fn run(&self, from: &NetNs, to: &NetNs, during: impl FnOnce() -> Result<()>) -> Result<StreamReport> {
+        let running = self.start(from, to)?;
+        during()?;
+        running.finish()
+    }
+
+    /// Starts to send and to receive.
+    ///
+    /// # Errors
+    /// When the receiver cannot be bound.
+    pub fn start(&self, from: &NetNs, to: &NetNs) -> Result<RunningStream> {
         let any = if self.destination.contains(':') { "[::]" } else { "0.0.0.0" };
         let bind = format!("{any}:{}", self.port);
         let receiver = to.enter(move || UdpSocket::bind(&bind).context("binding the receiver"))?;
@@ -74,12 +85,8 @@ impl UdpStream {
         let local = format!("{any}:0");
         let sender = from.enter_later(move || stream.send(&local, &target))?;
         let size = self.size;
-        let collector = std::thread::spawn(move || collect(&receiver, count, size));
-        during()?;
-        let sent = sender.join().ok().context("the sender panicked")??;
-        let mut report = collector.join().ok().context("the receiver panicked")??;
-        report.sent = sent;
-        Ok(report)
+        let receiver = std::thread::spawn(move || collect(&receiver, count, size));
+        Ok(RunningStream { sender, receiver })
     }
 
     fn send(&self, local: &str, target: &str) -> Result<u64> {
@@ -96,6 +103,26 @@ impl UdpStream {
             }
         }
         Ok(self.count)
+    }
+}
+
+/// A stream on its way.
+#[derive(Debug)]
+pub struct RunningStream {
+    sender: JoinHandle<Result<u64>>,
+    receiver: JoinHandle<Result<StreamReport>>,
+}
+
+impl RunningStream {
+    /// Waits until all is sent and received.
+    ///
+    /// # Errors
+    /// When sockets failed.
+    pub fn finish(self) -> Result<StreamReport> {
+        let sent = self.sender.join().ok().context("the sender panicked")??;
+        let mut report = self.receiver.join().ok().context("the receiver panicked")??;
+        report.sent = sent;
+        Ok(report)
     }
 }
 

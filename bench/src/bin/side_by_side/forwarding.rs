@@ -1,260 +1,224 @@
-//! A pod's packets to another pod, with and without copies: Open vSwitch's userspace datapath, which forwards and
-//! mirrors, against the kernel's forwarding with podwire's mirror beside it. All get the same offer; what counts is
-//! what arrives.
+//! From pod to pod, on one node and between two: podwire's own forwarding, and what Linux has. Runs alternate between
+//! the ways; both ends share this machine's processors, so a way that takes less time leaves more to them.
 
-use std::time::{Duration, Instant};
+mod ping_pong;
+mod side;
 
-use anyhow::{Context, Result};
-use podwire_datapath::core::abi::Direction;
-use podwire_datapath::core::wire::encap::Tunnel;
-use podwire_datapath::{Desired, Endpoint, Hook, Mirror, SessionOptions, Target as Session};
-use podwire_harness::{COLLECTOR_V4, RawSocket, Scratch, Topology, TopologyOptions};
-use podwire_tests::node::Node;
+use std::time::Duration;
+
+use anyhow::Result;
+use podwire_harness::Iperf;
 use serde::Serialize;
 
-use crate::books::Books;
-use crate::frame;
-use crate::generator::{self, Generator};
-use crate::kernel::Attached;
-use crate::ovs::{Copies, Switch};
-use crate::scene::{self, PODWIRE_PORT};
+use self::ping_pong::{Carrier, PingPong};
+use self::side::{Side, WAYS};
 use crate::spread::Spread;
 use crate::target::Target;
-
-const MTU: u32 = 1600;
-const TAP: &str = "tap0";
-/// Frames between two looks at the clock.
-const BATCH: u32 = 16;
 
 /// How it is measured.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Plan {
     pub rounds: usize,
-    /// Frames per second that are offered.
-    pub offer: u32,
-    /// Of one run.
-    pub milliseconds: u64,
-    pub frame_len: usize,
+    /// Of one TCP stream.
+    pub bytes: u64,
+    /// Messages there and back, over TCP and over UDP.
+    pub exchanges: usize,
+}
+
+/// A figure of each round, and in short.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Figure {
+    pub spread: Spread,
+    pub samples: Vec<f64>,
 }
 
 /// A row of the result.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub name: &'static str,
-    pub wants_copies: bool,
-    /// Packets per second that the other pod received.
-    pub delivered: Spread,
-    /// Copies per second that arrived.
-    pub copied: Spread,
-    pub offered_packets: u64,
-    pub delivered_packets: u64,
-    pub copied_packets: u64,
-    /// Packets per second, a value for each round.
-    pub samples: Vec<f64>,
-    pub copied_samples: Vec<f64>,
+    /// On one node, or between two.
+    pub way: &'static str,
+    pub is_podwire: bool,
+    /// Gbit/s.
+    pub rate: Figure,
+    /// There and back, microseconds.
+    pub tcp_p50: Figure,
+    pub tcp_p99: Figure,
+    pub udp_p50: Figure,
+    pub udp_p99: Figure,
+    /// Segments sent again, all runs together.
+    pub retransmits: u64,
 }
 
-const WAYS: [(Copies, &str, &str); 3] = [
-    (Copies::None, "kernel forwarding, no podwire", "OVS userspace datapath, forward"),
-    (
-        Copies::Local,
-        "kernel forwarding + podwire local mirror",
-        "OVS userspace datapath, forward + mirror to a port",
-    ),
-    (
-        Copies::Vxlan,
-        "kernel forwarding + podwire VXLAN mirror",
-        "OVS userspace datapath, forward + mirror to VXLAN",
-    ),
-];
-
-/// One side: pods, and what drops packets once they were counted.
-struct Side {
-    scene: Topology,
-    scratch: Scratch,
-    socket: RawSocket,
-    frame: Vec<u8>,
-    pod: Books,
-    node: Books,
-    collector: Books,
-    _sinks: [Attached; 3],
+/// A way that does not stand.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftOut {
+    pub name: String,
+    pub why: String,
 }
 
-impl Side {
-    fn new(frame_len: usize, switched: bool) -> Result<Self> {
-        let options = TopologyOptions { underlay_mtu: MTU, ..TopologyOptions::default() };
-        let (scene, scratch) = (Topology::with(options)?, Scratch::new()?);
-        scene::fix_neighbour(&scene)?;
-        let out = scene.local_device(TAP, MTU)?;
-        let [from, to] = &scene.pods[..] else { anyhow::bail!("two pods") };
-        // A switch forwards what is addressed to the other pod, and the node's own stack must not do so as well.
-        let (netns, interface) = if switched { (&to.netns, "eth0") } else { (&scene.node, &*from.interface) };
-        let mac = generator::mac(netns, interface)?;
-        if switched {
-            scene.node.run_ok(&["sysctl", "-qw", "net.ipv4.ip_forward=0"])?;
-        }
-        Ok(Self {
-            socket: RawSocket::open(&from.netns, "eth0")?,
-            frame: frame::udp(mac, [10, 10, 1, 5], [10, 10, 1, 6], frame_len),
-            pod: Books::open(&to.netns)?,
-            node: Books::open(&scene.node)?,
-            collector: Books::open(&scene.collector)?,
-            _sinks: [
-                scene::drop_at(&to.netns, "eth0")?,
-                scene::drop_at(&scene.node, &out)?,
-                scene::drop_at(&scene.collector, "eth0")?,
-            ],
-            scene,
-            scratch,
-        })
-    }
+/// Which figure of a row.
+type Of = fn(&Row) -> &Figure;
 
-    fn standing(&self, copies: Copies) -> Result<(u64, u64)> {
-        let of = |books: &Books, name: &str| -> Result<u64> {
-            let (packets, _) = *books.received()?.get(name).with_context(|| format!("no {name}"))?;
-            Ok(packets)
-        };
-        let copied = match copies {
-            Copies::None => 0,
-            Copies::Local => of(&self.node, &format!("{TAP}-out"))?,
-            Copies::Vxlan => of(&self.collector, "eth0")?,
-        };
-        Ok((of(&self.pod, "eth0")?, copied))
-    }
-
-    /// Offers, and says what was offered, delivered and copied.
-    fn run(&self, plan: Plan, copies: Copies) -> Result<(u64, u64, u64)> {
-        let before = self.standing(copies)?;
-        let offered = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| self.offer(plan));
-            thread.join().map_err(|_| anyhow::anyhow!("the generator panicked"))?
-        })?;
-        std::thread::sleep(Duration::from_millis(100));
-        let after = self.standing(copies)?;
-        Ok((offered, after.0 - before.0, after.1 - before.1))
-    }
-
-    /// By a packet socket, not by XDP as elsewhere: a frame that came by XDP takes a page of a socket's buffer,
-    /// of which the switch's would soon be full.
-    fn offer(&self, plan: Plan) -> Result<u64> {
-        Generator::become_it()?;
-        let (started, mut offered) = (Instant::now(), 0u64);
-        let end = Duration::from_millis(plan.milliseconds);
-        while started.elapsed() < end {
-            let due = started.elapsed().as_nanos() * u128::from(plan.offer) / 1_000_000_000;
-            if u128::from(offered) >= due {
-                std::thread::sleep(Duration::from_micros(20));
-                continue;
-            }
-            for _ in 0..BATCH {
-                self.socket.send(&self.frame)?;
-            }
-            offered += u64::from(BATCH);
-        }
-        Ok(offered)
-    }
-}
-
-/// Measures.
+/// Measures. Also says which ways are left out, and why.
 ///
 /// # Errors
-/// Without root or Open vSwitch.
-pub fn measure(plan: Plan) -> Result<Vec<Row>> {
-    let (ours, theirs) = (Side::new(plan.frame_len, false)?, Side::new(plan.frame_len, true)?);
-    let podwire = Node::open(&ours.scene.node, &ours.scratch, Hook::Auto)?;
-    let [from, to] = &theirs.scene.pods[..] else { anyhow::bail!("two pods") };
-    let switch = Switch::start(&theirs.scene.node, theirs.scratch.path(), from, to, TAP)?;
-    let mac = generator::mac(&theirs.scene.collector, "eth0")?.map(|byte| format!("{byte:02x}")).join(":");
-    switch.fix_neighbour(&mac)?;
-    let mut rows: Vec<Row> = WAYS
-        .iter()
-        .flat_map(|(copies, ours, theirs)| [(*copies, *ours), (*copies, *theirs)])
-        .map(|(copies, name)| Row::new(name, copies != Copies::None))
-        .collect();
+/// When a way that stands fails.
+pub fn measure(plan: Plan) -> Result<(Vec<Row>, Vec<LeftOut>)> {
+    let (mut sides, mut rows, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+    for way in &WAYS {
+        match Side::new(way) {
+            Ok(side) => {
+                rows.push(Row::new(&side));
+                sides.push(side);
+            }
+            Err(error) => {
+                let name = format!("{}: {}", way.way, way.name);
+                left_out.push(LeftOut { name, why: one_line(&error) });
+            }
+        }
+    }
     // One round more, which warms up and is not counted.
     for round in 0..=plan.rounds {
         for turn in 0..rows.len() {
             let index = (turn + round) % rows.len();
-            let copies = WAYS[index / 2].0;
-            let run = if index.is_multiple_of(2) {
-                podwire.apply(&desired(&ours, copies)?)?;
-                ours.run(plan, copies)?
-            } else {
-                switch.mirror(from, copies, TAP)?;
-                theirs.run(plan, copies)?
-            };
+            let run = Run::of(&sides[index], plan)?;
             if round > 0 {
-                rows[index].add(run, plan);
+                rows[index].add(&run);
             }
         }
     }
     rows.iter_mut().for_each(Row::finish);
-    Ok(rows)
+    Ok((rows, left_out))
 }
 
-fn desired(side: &Side, copies: Copies) -> Result<Desired> {
-    let target = match copies {
-        Copies::None => return Ok(Desired::default()),
-        Copies::Local => Session::Device { name: TAP.into() },
-        Copies::Vxlan => Session::Tunnel {
-            remote: COLLECTOR_V4.parse()?,
-            tunnel: Tunnel::Vxlan { vni: 1, port: PODWIRE_PORT },
-        },
-    };
-    let pod = side.scene.pods.first().context("a pod")?;
-    Ok(Desired {
-        endpoints: vec![Endpoint {
-            name: pod.name.clone(),
-            interface: pod.interface.clone(),
-            ..Endpoint::default()
-        }],
-        mirrors: vec![Mirror {
-            name: "everything".into(),
-            endpoints: vec![pod.name.clone()],
-            directions: vec![Direction::Egress],
-            rules: Vec::new(),
-            stateful: false,
-            target,
-            options: SessionOptions::default(),
-        }],
-        ..Desired::default()
+/// What it says first; the rest is a log.
+fn one_line(error: &anyhow::Error) -> String {
+    let said = format!("{error:#}");
+    let told = said.lines().find(|line| line.starts_with("error: ")).or_else(|| said.lines().next());
+    told.unwrap_or_default().to_owned()
+}
+
+struct Run {
+    rate: f64,
+    retransmits: u64,
+    tcp: [f64; 2],
+    udp: [f64; 2],
+}
+
+impl Run {
+    fn of(side: &Side, plan: Plan) -> Result<Self> {
+        let (from, to) = side.ends()?;
+        let destination = to.v4.clone();
+        let stream =
+            Iperf { destination: destination.clone(), port: 5201, bytes: plan.bytes, udp_rate: None };
+        let report = stream.run(&from.netns, &to.netns)?;
+        let talk = |carrier| {
+            let talk = PingPong { destination: destination.clone(), carrier, exchanges: plan.exchanges };
+            talk.run(&from.netns, &to.netns)
+        };
+        let (tcp, udp) = (talk(Carrier::Tcp)?, talk(Carrier::Udp)?);
+        Ok(Self {
+            rate: report.bits_per_second / 1e9,
+            retransmits: report.retransmits,
+            tcp: percentiles(tcp),
+            udp: percentiles(udp),
+        })
+    }
+}
+
+/// The median and the 99th percentile, microseconds.
+fn percentiles(mut times: Vec<Duration>) -> [f64; 2] {
+    times.sort_unstable();
+    [50, 99].map(|percent| {
+        let place = (times.len() * percent / 100).min(times.len().saturating_sub(1));
+        times.get(place).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
     })
 }
 
-impl Row {
-    fn new(name: &'static str, wants_copies: bool) -> Self {
-        Self { name, wants_copies, ..Self::default() }
-    }
-
-    fn add(&mut self, (offered, delivered, copied): (u64, u64, u64), plan: Plan) {
-        let rate = |packets: u64| packets as f64 * 1000.0 / plan.milliseconds as f64;
-        self.offered_packets += offered;
-        self.delivered_packets += delivered;
-        self.copied_packets += copied;
-        self.samples.push(rate(delivered));
-        self.copied_samples.push(rate(copied));
-    }
-
+impl Figure {
     fn finish(&mut self) {
-        self.delivered = Spread::of(self.samples.iter().copied());
-        self.copied = Spread::of(self.copied_samples.iter().copied());
+        self.spread = Spread::of(self.samples.iter().copied());
     }
 }
 
-/// What arrives with podwire by what arrives with Open vSwitch, of the same round.
+impl Row {
+    fn new(side: &Side) -> Self {
+        let (name, way, is_podwire) = (side.way.name, side.way.way, side.way.is_podwire());
+        let [rate, tcp_p50, tcp_p99, udp_p50, udp_p99] = <[Figure; 5]>::default();
+        Self { name, way, is_podwire, rate, tcp_p50, tcp_p99, udp_p50, udp_p99, retransmits: 0 }
+    }
+
+    fn figures(&mut self) -> [&mut Figure; 5] {
+        [&mut self.rate, &mut self.tcp_p50, &mut self.tcp_p99, &mut self.udp_p50, &mut self.udp_p99]
+    }
+
+    fn add(&mut self, run: &Run) {
+        let ([tcp_p50, tcp_p99], [udp_p50, udp_p99]) = (run.tcp, run.udp);
+        let values = [run.rate, tcp_p50, tcp_p99, udp_p50, udp_p99];
+        self.figures().into_iter().zip(values).for_each(|(figure, value)| figure.samples.push(value));
+        self.retransmits += run.retransmits;
+    }
+
+    fn finish(&mut self) {
+        self.figures().into_iter().for_each(Figure::finish);
+    }
+}
+
+/// podwire by the fastest rival, of the same round, for each way and figure.
 pub fn targets(rows: &[Row]) -> Vec<Target> {
-    let ratio = |ours: &[f64], theirs: &[f64]| {
-        Spread::of(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs))
-    };
-    let target = |what: String, ratio| Target { what, ratio, bound: None, at_most: false };
     let mut targets = Vec::new();
-    for (pair, (_, ours, _)) in rows.chunks_exact(2).zip(WAYS) {
-        let [own, rival] = pair else { continue };
-        targets.push(target(format!("{ours} / OVS: delivered"), ratio(&own.samples, &rival.samples)));
-        if own.wants_copies {
-            let ratio = ratio(&own.copied_samples, &rival.copied_samples);
-            targets.push(target(format!("{ours} / OVS: copies"), ratio));
+    for own in rows.iter().filter(|row| row.is_podwire) {
+        let rivals = || rows.iter().filter(|row| row.way == own.way && !row.is_podwire);
+        let median = |row: &Row, of: Of| of(row).spread.median;
+        let figures: [(&str, Of, bool); 3] = [
+            ("TCP rate", |row| &row.rate, false),
+            ("TCP round trip, median", |row| &row.tcp_p50, true),
+            ("UDP round trip, median", |row| &row.udp_p50, true),
+        ];
+        for (what, of, at_most) in figures {
+            let order = |one: &&Row, other: &&Row| {
+                let order = median(one, of).total_cmp(&median(other, of));
+                if at_most { order.reverse() } else { order }
+            };
+            let Some(rival) = rivals().max_by(order) else { continue };
+            let pairs = of(own).samples.iter().zip(&of(rival).samples);
+            targets.push(Target {
+                what: format!("{}: {what}, podwire / {}", own.way, rival.name),
+                ratio: Spread::of(pairs.map(|(own, rival)| own / rival)),
+                bound: None,
+                at_most,
+            });
         }
     }
     targets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &'static str, is_podwire: bool, rate: f64, time: f64) -> Row {
+        let figure = |value: f64| Figure { spread: Spread::of([value]), samples: vec![value] };
+        let [tcp_p99, udp_p50, udp_p99] = [time; 3].map(figure);
+        let (rate, tcp_p50) = (figure(rate), figure(time));
+        Row { name, way: "one node", is_podwire, rate, tcp_p50, tcp_p99, udp_p50, udp_p99, retransmits: 0 }
+    }
+
+    #[test]
+    fn the_fastest_rival_is_the_measure() {
+        let rows =
+            [row("a", false, 10.0, 20.0), row("b", false, 20.0, 40.0), row("podwire", true, 30.0, 10.0)];
+        let targets = targets(&rows);
+        let ratios: Vec<f64> = targets.iter().map(|target| target.ratio.median).collect();
+        assert_eq!(ratios, [1.5, 0.5, 0.5]);
+        assert!(targets[0].what.ends_with("podwire / b") && targets[1].what.ends_with("podwire / a"));
+    }
+
+    #[test]
+    fn percentiles_of_a_hundred() {
+        let times = (0..100).rev().map(Duration::from_micros).collect();
+        assert_eq!(percentiles(times), [50.0, 99.0]);
+        assert!(percentiles(Vec::new())[0].is_nan());
+    }
 }

@@ -14,6 +14,7 @@ mod per_packet;
 mod report;
 mod scene;
 mod spread;
+mod switching;
 mod target;
 mod tcp;
 
@@ -65,6 +66,8 @@ enum Part {
     Tcp,
     /// Open vSwitch's userspace datapath, forwarding and mirroring
     Ovs,
+    /// From pod to pod, on one node and between two, by podwire's forwarding and by its rivals
+    Forwarding,
 }
 
 fn main() -> Result<ExitCode> {
@@ -91,6 +94,9 @@ fn run(options: &Options) -> Result<()> {
     }
     if wants(Part::Ovs) {
         result.insert("ovs".into(), ovs(options, &mut targets)?);
+    }
+    if wants(Part::Forwarding) {
+        result.insert("forwarding".into(), forwarding(options, &mut targets)?);
     }
     report::heading("Against the targets");
     report::targets(&targets);
@@ -140,7 +146,7 @@ fn tcp(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
 }
 
 fn ovs(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
-    let plan = forwarding::Plan {
+    let plan = switching::Plan {
         rounds: if options.quick { 2 } else { 10 },
         offer: options.offer,
         milliseconds: if options.quick { 400 } else { 1000 },
@@ -154,8 +160,32 @@ fn ovs(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
         report::note("Open vSwitch is not installed; left out.");
         return Ok(Value::Null);
     }
-    let rows = forwarding::measure(plan)?;
-    report::forwarding(&rows);
-    targets.extend(forwarding::targets(&rows));
+    let rows = switching::measure(plan)?;
+    report::switching(&rows);
+    targets.extend(switching::targets(&rows));
     Ok(json!({"unit": "packets per second", "plan": plan, "rows": rows}))
+}
+
+fn forwarding(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
+    let plan = match options.quick {
+        true => forwarding::Plan { rounds: 2, bytes: 256 << 20, exchanges: 2000 },
+        false => forwarding::Plan { rounds: 12, bytes: 2 << 30, exchanges: 20_000 },
+    };
+    report::heading(&format!(
+        "From pod to pod: one TCP stream of {} MiB, {} exchanges of a small message, {} rounds",
+        plan.bytes >> 20,
+        plan.exchanges,
+        plan.rounds
+    ));
+    if !contender::is_installed("iperf3") {
+        report::note("iperf3 is not installed; left out.");
+        return Ok(Value::Null);
+    }
+    let (rows, left_out) = forwarding::measure(plan)?;
+    report::forwarding(&rows);
+    for way in &left_out {
+        report::note(&format!("{} is left out: {}", way.name, way.why));
+    }
+    targets.extend(forwarding::targets(&rows));
+    Ok(json!({"units": {"rate": "Gbit/s", "rest": "us"}, "plan": plan, "rows": rows, "leftOut": left_out}))
 }

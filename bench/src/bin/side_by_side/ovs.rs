@@ -34,23 +34,7 @@ pub enum Copies {
 impl Switch {
     /// Starts it in a node's namespace; it forwards what comes in from one pod to the other.
     pub fn start(node: &NetNs, folder: &Path, from: &Pod, to: &Pod, tap: &str) -> Result<Self> {
-        let folder = folder.join("ovs");
-        std::fs::create_dir_all(&folder)?;
-        let at = |name: &str| folder.join(name).display().to_string();
-        run_ok(&["ovsdb-tool", "create", &at("conf.db"), SCHEMA])?;
-        let socket = at("db.sock");
-        let mut switch =
-            Self { folder: folder.clone(), name: node.name().to_owned(), _processes: Vec::new() };
-        let remote = format!("--remote=punix:{socket}");
-        switch.spawn(
-            node,
-            "ovsdb-server",
-            &[&at("conf.db"), &remote, &format!("--unixctl={}", at("db.ctl"))],
-        )?;
-        wait_for(&folder.join("db.sock"))?;
-        let control = format!("--unixctl={}", at("vswitchd.ctl"));
-        switch.spawn(node, "ovs-vswitchd", &[&format!("unix:{socket}"), &control])?;
-        wait_for(&folder.join("vswitchd.ctl"))?;
+        let switch = Self::without_ports(node, folder, false)?;
         switch.bridge(PODS)?;
         switch.bridge(UNDERLAY)?;
         for (bridge, port) in
@@ -78,6 +62,41 @@ impl Switch {
         let flow = format!("in_port={},actions=output:{}", from.interface, to.interface);
         switch.flows(&["del-flows", PODS])?;
         switch.flows(&["add-flow", PODS, &flow])?;
+        Ok(switch)
+    }
+
+    /// Starts one that learns where pods are, as any bridge does. Super-packets stay whole.
+    pub fn learning(node: &NetNs, folder: &Path, pods: &[Pod]) -> Result<Self> {
+        let switch = Self::without_ports(node, folder, true)?;
+        switch.bridge(PODS)?;
+        pods.iter().try_for_each(|pod| switch.set(&["add-port", PODS, &pod.interface]))?;
+        Ok(switch)
+    }
+
+    fn without_ports(node: &NetNs, folder: &Path, whole: bool) -> Result<Self> {
+        let folder = folder.join("ovs");
+        std::fs::create_dir_all(&folder)?;
+        let at = |name: &str| folder.join(name).display().to_string();
+        run_ok(&["ovsdb-tool", "create", &at("conf.db"), SCHEMA])?;
+        let socket = at("db.sock");
+        let mut switch =
+            Self { folder: folder.clone(), name: node.name().to_owned(), _processes: Vec::new() };
+        let remote = format!("--remote=punix:{socket}");
+        switch.spawn(
+            node,
+            "ovsdb-server",
+            &[&at("conf.db"), &remote, &format!("--unixctl={}", at("db.ctl"))],
+        )?;
+        wait_for(&folder.join("db.sock"))?;
+        if whole {
+            // Read once, when the switch starts.
+            let option = "other_config:userspace-tso-enable=true";
+            switch.set(&["--no-wait", "init"])?;
+            switch.set(&["--no-wait", "set", "Open_vSwitch", ".", option])?;
+        }
+        let control = format!("--unixctl={}", at("vswitchd.ctl"));
+        switch.spawn(node, "ovs-vswitchd", &[&format!("unix:{socket}"), &control])?;
+        wait_for(&folder.join("vswitchd.ctl"))?;
         Ok(switch)
     }
 

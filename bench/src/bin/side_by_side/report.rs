@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::forwarding::Row as Forwarding;
 use crate::per_packet::Row;
 use crate::spread::Spread;
+use crate::switching::Row as Switching;
 use crate::target::Target;
 use crate::tcp::Row as Stream;
 
@@ -66,8 +67,31 @@ pub fn tcp(rows: &[Stream]) {
     }
 }
 
-/// The table of forwarding.
+/// The table of forwarding from pod to pod.
 pub fn forwarding(rows: &[Forwarding]) {
+    println!(
+        "{:<48} {:>7} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9}  RETRANSMITS",
+        "GBIT/S, ROUND TRIP IN US", "P25", "MEDIAN", "P75", "TCP-P50", "TCP-P99", "UDP-P50", "UDP-P99"
+    );
+    for row in rows {
+        let median = |figure: &crate::forwarding::Figure| figure.spread.median;
+        println!(
+            "{:<48} {:>7.2} {:>7.2} {:>7.2} {:>9.1} {:>9.1} {:>9.1} {:>9.1}  {:>11}",
+            format!("{}: {}", row.way, row.name),
+            row.rate.spread.p25,
+            median(&row.rate),
+            row.rate.spread.p75,
+            median(&row.tcp_p50),
+            median(&row.tcp_p99),
+            median(&row.udp_p50),
+            median(&row.udp_p99),
+            row.retransmits
+        );
+    }
+}
+
+/// The table of what a switch and podwire deliver at an offer.
+pub fn switching(rows: &[Switching]) {
     println!(
         "{:<56} {:>9} {:>9} {:>9} {:>9} {:>10}  LOSS",
         "PACKETS PER SECOND", "P25", "DELIVERED", "P75", "COPIES", "OFFERED"
