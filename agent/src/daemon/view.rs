@@ -1,6 +1,8 @@
 //! What the command line sees: objects in the form that users wrote, with a status.
 
-use podwire_datapath::core::abi::{Direction, EndpointCounters, PolicyCounters, Reason, SessionCounters};
+use podwire_datapath::core::abi::{
+    Direction, EndpointCounters, GuardCounters, PolicyCounters, Reason, SessionCounters,
+};
 use podwire_datapath::object::{Located, Object, ObjectSet};
 use podwire_datapath::{Applied, Counters, EndpointState, Forwarding};
 use serde_json::{Map, Value, json};
@@ -49,8 +51,9 @@ impl Known<'_> {
         self.list(|located| match &located.object {
             Object::Endpoint(endpoint) => {
                 let namespace = endpoint.metadata.namespace.as_deref().unwrap_or("default");
-                let mut status = self.endpoint(&format!("{namespace}/{}", endpoint.metadata.name));
-                status["spoofGuard"] = json!({"mode": endpoint.guard.as_str()});
+                let name = format!("{namespace}/{}", endpoint.metadata.name);
+                let mut status = self.endpoint(&name);
+                status["guard"] = self.guard(&name, endpoint.guard.as_str());
                 Some(status)
             }
             _ => None,
@@ -197,6 +200,22 @@ impl Known<'_> {
             },
             "ingress": packets(&ingress),
             "egress": packets(&egress),
+        })
+    }
+
+    fn guard(&self, name: &str, mode: &str) -> Value {
+        let found = self.counters.guards.iter().find(|(other, _)| other == name);
+        let counters = found.map(|(_, counters)| *counters).unwrap_or_default();
+        let by_reason = |counts: &[u64]| -> Map<String, Value> {
+            let reasons = GuardCounters::reasons().iter().zip(counts).filter(|(_, count)| **count > 0);
+            reasons.map(|(reason, count)| (reason.as_str().to_owned(), json!(count))).collect()
+        };
+        let all = counters.dropped_packets.iter().chain(&counters.observed_packets);
+        json!({
+            "mode": mode,
+            "spoofed": all.sum::<u64>(),
+            "dropped": by_reason(&counters.dropped_packets),
+            "observed": by_reason(&counters.observed_packets),
         })
     }
 

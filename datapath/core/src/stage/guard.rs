@@ -19,7 +19,7 @@ use super::classify::Key;
 use super::packet::{Packet, Tables};
 use super::parse::{Facts, Transport};
 use crate::abi::{Entry, EntryKind, Mode, Reason, limits};
-use crate::wire::{arp, ethernet, ipv6, ndp, protocol};
+use crate::wire::{arp, ethernet, icmpv6, ipv4, ipv6, ndp, protocol, udp};
 
 /// The addresses that are an endpoint's own: tries, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub fn guard<P: Packet, T: Tables>(packet: &P, facts: &Facts, own: &Own, tables:
         return Some(Reason::SpoofedMac);
     }
     match facts.mode {
-        Mode::V4 => v4(facts, own, tables),
+        Mode::V4 => v4(packet, facts, own, tables),
         Mode::V6 => v6(packet, facts, own, tables),
         Mode::Other if facts.malformed => Some(Reason::Unreadable),
         Mode::Other if facts.ether_type == ethernet::ETHER_TYPE_ARP => {
@@ -87,7 +87,7 @@ fn is_own<T: Tables>(tables: &T, root: u32, key: Key) -> bool {
 }
 
 #[inline(always)]
-fn v4<T: Tables>(facts: &Facts, own: &Own, tables: &T) -> Option<Reason> {
+fn v4<P: Packet, T: Tables>(packet: &P, facts: &Facts, own: &Own, tables: &T) -> Option<Reason> {
     if !is_own(tables, own.v4, facts.source) {
         let client = is_udp(facts, DHCP_CLIENT)
             && facts.destination_port == DHCP_SERVER
@@ -96,14 +96,36 @@ fn v4<T: Tables>(facts: &Facts, own: &Own, tables: &T) -> Option<Reason> {
             return Some(Reason::SpoofedIp);
         }
     }
-    server(facts, DHCP_SERVER)
+    let end = end(packet, facts, ipv4::TOTAL_LENGTH_OFFSET, 0);
+    server(facts, DHCP_SERVER, end)
+}
+
+/// Where a packet ends by its own word, in frame bytes. What stands behind that is the link's padding, or a decoy.
+#[inline(always)]
+fn end<P: Packet>(packet: &P, facts: &Facts, length_at: usize, before: usize) -> usize {
+    let network = offset(facts.network_offset);
+    // Super-packets beyond 64 KiB have no length in their header, and the kernel takes an IPv6 packet without one
+    // up to the frame's end.
+    match packet.read::<2>(network + length_at).map(u16::from_be_bytes) {
+        None | Some(0) => packet.frame_len() as usize,
+        Some(len) => network + before + len as usize,
+    }
+}
+
+/// Whether the headers that were read lie within the packet.
+#[inline(always)]
+fn is_within(facts: &Facts, len: usize, end: usize) -> bool {
+    facts.transport_offset != 0 && facts.transport_offset as usize + len <= end
 }
 
 /// What DHCP servers send. The first fragment of a datagram has its ports.
 #[inline(always)]
-fn server(facts: &Facts, port: u16) -> Option<Reason> {
+fn server(facts: &Facts, port: u16, end: usize) -> Option<Reason> {
     if facts.protocol != protocol::UDP || facts.fragment.is_later() {
         return None;
+    }
+    if !is_within(facts, udp::HEADER_LEN, end) {
+        return Some(Reason::Unreadable);
     }
     match facts.transport {
         Transport::Ports if facts.source_port == port => Some(Reason::DhcpServer),
@@ -129,13 +151,14 @@ fn v6<P: Packet, T: Tables>(packet: &P, facts: &Facts, own: &Own, tables: &T) ->
         return if unspecified { Some(Reason::SpoofedIp) } else { None };
     }
     // The headers that say what it is are all in the first fragment (RFC 7112), and in what is read.
-    if facts.transport_offset == 0 {
+    let end = end(packet, facts, ipv6::PAYLOAD_LENGTH_OFFSET, ipv6::HEADER_LEN);
+    if !is_within(facts, 0, end) {
         return Some(Reason::Unreadable);
     }
     if facts.protocol == protocol::ICMPV6 {
-        return icmpv6(packet, facts, unspecified, own, tables);
+        return icmpv6(packet, facts, unspecified, own, tables, end);
     }
-    if unspecified { Some(Reason::SpoofedIp) } else { server(facts, DHCPV6_SERVER) }
+    if unspecified { Some(Reason::SpoofedIp) } else { server(facts, DHCPV6_SERVER, end) }
 }
 
 #[inline(always)]
@@ -145,8 +168,9 @@ fn icmpv6<P: Packet, T: Tables>(
     unspecified: bool,
     own: &Own,
     tables: &T,
+    end: usize,
 ) -> Option<Reason> {
-    if !matches!(facts.transport, Transport::Icmp) {
+    if !matches!(facts.transport, Transport::Icmp) || !is_within(facts, icmpv6::HEADER_LEN, end) {
         return Some(Reason::Unreadable);
     }
     let kind = (facts.source_port >> 8) as u8;
@@ -160,41 +184,30 @@ fn icmpv6<P: Packet, T: Tables>(
     if facts.fragment.is_marked() {
         return Some(Reason::SpoofedNdp);
     }
-    neighbour(packet, facts, kind, unspecified, own, tables)
+    let Some(options) = target(packet, facts, kind, unspecified, own, tables) else {
+        return Some(Reason::SpoofedNdp);
+    };
+    link_layer(packet, options, end, own, tables)
 }
 
-/// The three messages of neighbour discovery that hosts send.
+/// Looks at the target of the three messages that hosts send. Returns where their options begin, `None` when the
+/// target is not the pod's to speak for, or is not there.
 #[inline(always)]
-fn neighbour<P: Packet, T: Tables>(
+fn target<P: Packet, T: Tables>(
     packet: &P,
     facts: &Facts,
     kind: u8,
     unspecified: bool,
     own: &Own,
     tables: &T,
-) -> Option<Reason> {
-    let at = offset(facts.transport_offset);
-    let mut options = at + ndp::TARGET_OFFSET;
-    if kind != ndp::ROUTER_SOLICITATION {
-        let Some(target) = packet.read::<16>(options) else {
-            return Some(Reason::Unreadable);
-        };
-        options += 16;
-        let is_its_own = kind == ndp::NEIGHBOUR_ADVERTISEMENT || unspecified;
-        if is_its_own && !is_own(tables, own.v6, Key::from_v6(target)) {
-            return Some(Reason::SpoofedNdp);
-        }
+) -> Option<usize> {
+    let options = offset(facts.transport_offset) + ndp::TARGET_OFFSET;
+    if kind == ndp::ROUTER_SOLICITATION {
+        return Some(options);
     }
-    let network = offset(facts.network_offset);
-    let Some(payload_len) = packet.read::<2>(network + ipv6::PAYLOAD_LENGTH_OFFSET) else {
-        return Some(Reason::Unreadable);
-    };
-    // The kernel takes what has no length for a jumbogram, and reads on to the frame's end.
-    let end = match u16::from_be_bytes(payload_len) {
-        0 => packet.frame_len() as usize,
-        len => network + ipv6::HEADER_LEN + len as usize,
-    };
-    link_layer(packet, options, end, own, tables)
+    let target = packet.read::<16>(options)?;
+    let speaks_for_it = kind == ndp::NEIGHBOUR_ADVERTISEMENT || unspecified;
+    (!speaks_for_it || is_own(tables, own.v6, Key::from_v6(target))).then_some(options + 16)
 }
 
 /// The link-layer addresses among the options.
