@@ -4,6 +4,11 @@
 //! |---|---|---|---|
 //! | `from_pod` | tcx ingress of an endpoint's host-side interface | what the pod sent | on to the next program; copies |
 //! | `to_pod` | tcx egress of the same interface | what the pod will receive | on to the next program; copies |
+//! | `leave` | after `from_pod` | what the pod sent | at a pod, in the overlay, or on, with an Egress mark |
+//! | `answer` | after `leave` | a pod's question for a neighbour | the answer, at the pod |
+//! | `deliver` | after `leave` and `from_overlay` | what a pod of this node will receive | at the pod |
+//! | `from_overlay` | tcx ingress of the overlay device | what came from another node | at a pod, or on |
+//! | `to_overlay` | tcx egress of the overlay device | what goes to another node | in its tunnel |
 //! | `mirror` | tcx egress of the private mirror device | a copy | the copy, dressed, to its target |
 //! | `segment` | tcx ingress of the segmenting device's far end | a piece of a copy | the piece, dressed, to its target |
 //! | `returned` | tcx ingress of a return port | a packet from a tool | the packet, at the hook where it left |
@@ -14,8 +19,10 @@
 mod atomic;
 mod global;
 mod handover;
+mod leave;
 mod maps;
 mod mirror;
+mod overlay;
 mod pod;
 mod relay;
 mod returned;
@@ -62,6 +69,36 @@ pub fn returned(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn from_uplink(ctx: TcContext) -> i32 {
     uplink::hook(&ctx)
+}
+
+/// Where a pod's packet goes; `from_pod` and `deliver` end in it or come from it by a tail call.
+#[classifier]
+pub fn leave(ctx: TcContext) -> i32 {
+    leave::hook(&ctx)
+}
+
+/// A pod's question for a neighbour; `leave` ends in it by a tail call.
+#[classifier]
+pub fn answer(ctx: TcContext) -> i32 {
+    leave::reply(&ctx)
+}
+
+/// The stages of a pod that gets a packet from podwire itself.
+#[classifier]
+pub fn deliver(ctx: TcContext) -> i32 {
+    leave::deliver(&ctx)
+}
+
+/// What came from another node.
+#[classifier]
+pub fn from_overlay(ctx: TcContext) -> i32 {
+    overlay::arrived(&ctx)
+}
+
+/// What goes to another node.
+#[classifier]
+pub fn to_overlay(ctx: TcContext) -> i32 {
+    overlay::entering(&ctx)
 }
 
 /// The kernel allows helpers marked GPL-only to programs that declare a compatible licence.

@@ -1,14 +1,15 @@
 //! Every map. Sizes are the limits of `podwire_core::abi`; what is banked holds two banks.
 
 use aya_ebpf::{
-    btf_maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
+    btf_maps::{Array, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf},
     macros::btf_map,
 };
 use podwire_core::{
     abi::{
-        ChunkRow, ConfigRow, CopyRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, GuardCounters,
-        LiveRow, NodeRow, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow,
-        SessionCounters, SessionRow, SpanRow, TripKey, TripRow, TunnelKey, limits,
+        ChunkRow, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow, EndpointCounters, EndpointRow,
+        FlowKey, FlowRow, GuardCounters, LiveRow, NetworkRow, NodeRow, OverlayCounters, PolicyCounters,
+        PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TargetRow,
+        TripKey, TripRow, TunnelKey, limits,
     },
     stage::Facts,
     wire::encap::PerPacket,
@@ -62,6 +63,35 @@ pub static SESSIONS: Array<SessionRow, { BANKS * limits::SESSIONS as usize }> = 
 #[btf_map(name = "POLICIES")]
 pub static POLICIES: Array<PolicyRow, { BANKS * limits::POLICIES as usize }> = Array::new();
 
+#[btf_map(name = "NETWORK")]
+pub static NETWORK: Array<NetworkRow, BANKS> = Array::new();
+
+#[btf_map(name = "TARGETS")]
+pub static TARGETS: Array<TargetRow, { BANKS * limits::TARGETS as usize }> = Array::new();
+
+#[btf_map(name = "EGRESSES")]
+pub static EGRESSES: Array<EgressRow, { BANKS * limits::EGRESSES as usize }> = Array::new();
+
+#[btf_map(name = "EGRESS_IDS")]
+pub static EGRESS_IDS: HashMap<u32, u32, { limits::EGRESSES as usize }> = HashMap::new();
+
+#[btf_map(name = "EGRESS_COUNTERS")]
+pub static EGRESS_COUNTERS: PerCpuArray<EgressCounters, { limits::EGRESSES as usize }> = PerCpuArray::new();
+
+#[btf_map(name = "OVERLAY_COUNTERS")]
+pub static OVERLAY_COUNTERS: PerCpuArray<OverlayCounters, 2> = PerCpuArray::new();
+
+#[btf_map(name = "DELIVERY")]
+pub static DELIVERY: PerCpuArray<DeliveryRow, 1> = PerCpuArray::new();
+
+#[btf_map(name = "STAGES")]
+pub static STAGES: ProgramArray<3> = ProgramArray::new();
+
+/// Rows of `STAGES`.
+pub const LEAVE: u32 = 0;
+pub const DELIVER: u32 = 1;
+pub const ANSWER: u32 = 2;
+
 #[btf_map(name = "LIVE")]
 pub static LIVE: Array<LiveRow, { limits::SESSIONS as usize }> = Array::new();
 
@@ -69,7 +99,7 @@ pub static LIVE: Array<LiveRow, { limits::SESSIONS as usize }> = Array::new();
 pub static SEQUENCES: Array<u64, { limits::SESSIONS as usize }> = Array::new();
 
 #[btf_map(name = "PACES")]
-pub static PACES: Array<u64, { limits::SESSIONS as usize }> = Array::new();
+pub static PACES: Array<u64, { (limits::SESSIONS + limits::EGRESSES) as usize }> = Array::new();
 
 #[btf_map(name = "CLOCK")]
 pub static CLOCK: Array<u64, 2> = Array::new();

@@ -7,30 +7,48 @@ use aya_ebpf::programs::TcContext;
 use podwire_core::{
     abi::{CopyRow, CopyState, Direction, Liveness, Reason, SessionKind, SessionRow, TripRow},
     stage::{
-        self, Attempt, Beside, Copies, Counters, Decision, Packet, Tables,
+        self, Attempt, Beside, Copies, Counters, Decision, Packet, Tables, Verdict,
         copy::{Outcome, largest_for_device},
         lowest,
     },
 };
 
-use crate::{global, handover, maps, skb::Skb, tables::Maps, verdict};
+use crate::{global, handover, leave, maps, skb::Skb, tables::Maps, verdict};
 
 #[inline(always)]
 pub fn hook(ctx: &TcContext, direction: Direction) -> i32 {
     let packet = Skb::new(ctx);
     packet.pull_headers();
-    let beside = Beside { ifindex: packet.ifindex(), mark: packet.mark(), tag: packet.tag() };
-    let mut decision = stage::pod(direction, &beside, &packet, &Maps);
     #[cfg(feature = "log")]
     aya_log_ebpf::trace!(
         ctx,
-        "interface {} direction {} length {} slots {:x} redirect {:x}",
+        "interface {} direction {} length {}",
         packet.ifindex(),
         direction.as_str(),
-        packet.frame_len(),
-        decision.copies.slots,
-        decision.redirect.slot
+        packet.frame_len()
     );
+    let (verdict, next) = stages(packet, direction, packet.ifindex());
+    if let Next::Leave { mirrored } = next {
+        leave::go(ctx, mirrored);
+        // Without the next program the host's stack has the packet, as it would have without podwire.
+    }
+    verdict::code(verdict)
+}
+
+/// What comes after a pod's hook.
+#[derive(Clone, Copy)]
+pub enum Next {
+    /// Whatever else is there.
+    Other,
+    /// podwire's own [`leave`], which books the packet.
+    Leave { mirrored: bool },
+}
+
+/// What becomes of a packet at the interface of an endpoint, and what comes next.
+#[inline(always)]
+pub fn stages(packet: Skb, direction: Direction, ifindex: u32) -> (Verdict, Next) {
+    let beside = Beside { ifindex, mark: packet.mark(), tag: packet.tag() };
+    let mut decision = stage::pod(direction, &beside, &packet, &Maps);
     let len = packet.frame_len();
     if beside.tag.is_back() {
         packet.set_tag(beside.tag.passed());
@@ -39,7 +57,7 @@ pub fn hook(ctx: &TcContext, direction: Direction) -> i32 {
         Direction::Egress => {
             mirror(packet, &decision.copies, len);
             if let Some(reason) = decision.refused {
-                return verdict::code(stage::settle_refused(direction, len, &decision, reason, &Maps));
+                return (stage::settle_refused(direction, len, &decision, reason, &Maps), Next::Other);
             }
             redirect(packet, direction, &decision, &beside)
         }
@@ -58,7 +76,12 @@ pub fn hook(ctx: &TcContext, direction: Direction) -> i32 {
             attempt
         }
     };
-    verdict::code(stage::settle(direction, len, &decision, attempt, &Maps))
+    let verdict = stage::settle(direction, len, &decision, attempt, &Maps);
+    let next = match verdict {
+        Verdict::Pass if decision.leaves => Next::Leave { mirrored: decision.copies.slots != 0 },
+        _ => Next::Other,
+    };
+    (verdict, next)
 }
 
 /// The copies of a packet, each session once.

@@ -2,14 +2,14 @@
 //! helpers as functions with typed results.
 
 use aya_ebpf::{
-    bindings::{__sk_buff, bpf_fib_lookup},
+    bindings::{__sk_buff, BPF_F_TUNINFO_IPV6, BPF_F_ZERO_CSUM_TX, bpf_fib_lookup, bpf_tunnel_key},
     helpers::generated as helper,
     programs::TcContext,
 };
 use podwire_core::{
-    abi::{Reason, limits},
+    abi::{Reason, TargetRow, limits},
     stage::{Facts, Own, Packet, Tables, Tag},
-    wire::ethernet,
+    wire::{ethernet, ipv4, ipv6},
 };
 
 use crate::{maps, tables::AS_IT_IS};
@@ -17,6 +17,24 @@ use crate::{maps, tables::AS_IT_IS};
 /// A frame at a TC hook.
 #[derive(Clone, Copy)]
 pub struct Skb(*mut __sk_buff);
+
+const TUNNEL_TTL: u8 = 64;
+
+#[inline(always)]
+const fn from_words(w: [u32; 4]) -> [u8; 16] {
+    let (a, b, c, d) = (w[0].to_ne_bytes(), w[1].to_ne_bytes(), w[2].to_ne_bytes(), w[3].to_ne_bytes());
+    [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]]
+}
+
+#[inline(always)]
+const fn to_words(b: [u8; 16]) -> [u32; 4] {
+    [
+        u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
+        u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
+        u32::from_ne_bytes([b[8], b[9], b[10], b[11]]),
+        u32::from_ne_bytes([b[12], b[13], b[14], b[15]]),
+    ]
+}
 
 /// Where the kernel would send a packet.
 pub enum Path {
@@ -243,6 +261,100 @@ impl Skb {
     pub unsafe fn store<const N: usize>(self, bytes: &[u8; N], len: u32) -> bool {
         // SAFETY: the caller's promise.
         unsafe { helper::bpf_skb_store_bytes(self.0.cast(), 0, bytes.as_ptr().cast(), len, 0) == 0 }
+    }
+
+    /// Writes the two addresses of the Ethernet header.
+    #[inline(always)]
+    pub fn store_macs(self, destination: &[u8; 6], source: &[u8; 6]) -> bool {
+        let (d, s) = (destination, source);
+        let macs = [d[0], d[1], d[2], d[3], d[4], d[5], s[0], s[1], s[2], s[3], s[4], s[5]];
+        // SAFETY: the length is the array's.
+        unsafe { self.store(&macs, 12) }
+    }
+
+    /// Whether the kernel takes the frame for IPv6.
+    #[inline(always)]
+    pub fn is_v6(self) -> bool {
+        // SAFETY: the context pointer is valid for the program's run.
+        unsafe { (*self.0).protocol == ethernet::ETHER_TYPE_IPV6.to_be() as u32 }
+    }
+
+    /// Takes one from the time to live or the hop limit of a frame without tags, and mends IPv4's checksum
+    /// (RFC 1624 equation 3).
+    #[inline(always)]
+    pub fn hop(self) -> bool {
+        const AT: u32 = ethernet::HEADER_LEN as u32;
+        if !self.is_v6() {
+            let Some([ttl, protocol, high, low]) = self.load::<4>(AT + ipv4::TTL_OFFSET as u32) else {
+                return false;
+            };
+            let sum = u16::from_be_bytes([high, low]) as u32 + 0x0100;
+            let [high, low] = ((sum + (sum >= 0xffff) as u32) as u16).to_be_bytes();
+            self.write(AT + ipv4::TTL_OFFSET as u32, &[ttl.wrapping_sub(1), protocol, high, low])
+        } else {
+            let Some([limit]) = self.load::<1>(AT + ipv6::HOP_LIMIT_OFFSET as u32) else {
+                return false;
+            };
+            self.write(AT + ipv6::HOP_LIMIT_OFFSET as u32, &[limit.wrapping_sub(1)])
+        }
+    }
+
+    /// Writes bytes anywhere in the frame.
+    #[inline(always)]
+    fn write<const N: usize>(self, offset: u32, bytes: &[u8; N]) -> bool {
+        // SAFETY: the length is the array's.
+        unsafe { helper::bpf_skb_store_bytes(self.0.cast(), offset, bytes.as_ptr().cast(), N as u32, 0) == 0 }
+    }
+
+    /// The VNI and the sender's address of the tunnel that the frame came by; see [`TargetRow::remote`].
+    #[inline(always)]
+    pub fn tunnel(self) -> Option<(u32, [u8; 16])> {
+        // SAFETY: all-zero is a valid value of this plain C structure.
+        let mut key: bpf_tunnel_key = unsafe { core::mem::zeroed() };
+        for flags in [0, BPF_F_TUNINFO_IPV6 as u64] {
+            // SAFETY: the structure is as large as said.
+            let result = unsafe {
+                helper::bpf_skb_get_tunnel_key(self.0, &mut key, size_of::<bpf_tunnel_key>() as u32, flags)
+            };
+            if result != 0 {
+                continue;
+            }
+            // SAFETY: both members of the union are plain numbers.
+            let (v4, v6) = unsafe { (key.__bindgen_anon_1.remote_ipv4, key.__bindgen_anon_1.remote_ipv6) };
+            // IPv4's number is in host order, IPv6's words are as on the wire.
+            let words = if flags == 0 { [v4.to_be(), 0, 0, 0] } else { v6 };
+            return Some((key.tunnel_id, from_words(words)));
+        }
+        None
+    }
+
+    /// Whether the frame's tunnel is known already.
+    #[inline(always)]
+    pub fn has_tunnel(self) -> bool {
+        self.tunnel().is_some()
+    }
+
+    /// Says by which tunnel the frame goes.
+    #[inline(always)]
+    pub fn set_tunnel(self, target: &TargetRow, vni: u32) -> bool {
+        // SAFETY: all-zero is a valid value of this plain C structure.
+        let mut key: bpf_tunnel_key = unsafe { core::mem::zeroed() };
+        key.tunnel_id = vni;
+        key.tunnel_ttl = TUNNEL_TTL;
+        let words = to_words(target.remote);
+        // A checksum over IPv4's payload is not needed: the inner packet has its own.
+        let flags = if target.family == 4 {
+            key.__bindgen_anon_1.remote_ipv4 = u32::from_be(words[0]);
+            BPF_F_ZERO_CSUM_TX
+        } else {
+            key.__bindgen_anon_1.remote_ipv6 = words;
+            BPF_F_TUNINFO_IPV6
+        };
+        // SAFETY: the structure is as large as said.
+        unsafe {
+            helper::bpf_skb_set_tunnel_key(self.0, &mut key, size_of::<bpf_tunnel_key>() as u32, flags as u64)
+                == 0
+        }
     }
 
     /// Writes the Ethernet header.

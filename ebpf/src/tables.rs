@@ -3,9 +3,10 @@
 use aya_ebpf::helpers::generated as helper;
 use podwire_core::{
     abi::{
-        ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, EntryKind, FlowKey, FlowRow, Generation,
-        GuardCounters, PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow,
-        SpanRow, TripKey, TripRow, TunnelKey, limits,
+        ChunkRow, Direction, EgressCounters, EgressRow, EndpointCounters, EndpointRow, Entry, EntryKind,
+        FlowKey, FlowRow, Generation, GuardCounters, NetworkRow, PolicyCounters, PolicyRow, PrefixRow,
+        Reason, RulesetRow, SessionCounters, SessionRow, SpanRow, TargetRow, TripKey, TripRow, TunnelKey,
+        limits,
     },
     stage::{Counters, Facts, Key, State, Tables},
 };
@@ -184,6 +185,30 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
+    fn network(&self, generation: Generation) -> Option<&NetworkRow> {
+        maps::NETWORK.get(generation.bank())
+    }
+
+    #[inline(always)]
+    fn target(&self, index: u32) -> Option<&TargetRow> {
+        maps::TARGETS.get(index)
+    }
+
+    #[inline(always)]
+    fn egress(&self, generation: Generation, policy: u32) -> Option<&EgressRow> {
+        if policy >= limits::EGRESSES {
+            return None;
+        }
+        maps::EGRESSES.get(generation.bank() * limits::EGRESSES + policy)
+    }
+
+    #[inline(always)]
+    fn egress_id(&self, id: u32) -> Option<u32> {
+        // SAFETY: a number that is replaced whole.
+        unsafe { maps::EGRESS_IDS.get(id) }.copied()
+    }
+
+    #[inline(always)]
     fn session(&self, generation: Generation, session: u32) -> Option<&SessionRow> {
         if session >= limits::SESSIONS {
             return None;
@@ -271,6 +296,14 @@ impl Counters for Maps {
     #[inline(always)]
     fn count_guard(&self, slot: u32, change: impl FnOnce(&mut GuardCounters)) {
         if let Some(row) = maps::GUARD_COUNTERS.get_ptr_mut(slot) {
+            // SAFETY: as above.
+            change(unsafe { &mut *row });
+        }
+    }
+
+    #[inline(always)]
+    fn count_egress(&self, policy: u32, change: impl FnOnce(&mut EgressCounters)) {
+        if let Some(row) = maps::EGRESS_COUNTERS.get_ptr_mut(policy) {
             // SAFETY: as above.
             change(unsafe { &mut *row });
         }

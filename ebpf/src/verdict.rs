@@ -34,6 +34,13 @@ pub fn taken() -> i32 {
     unsafe { helper::bpf_redirect(NOWHERE, 0) as i32 }
 }
 
+/// Into the other end of a veth pair, in its network namespace (`skb_do_redirect`).
+#[inline(always)]
+pub fn to_peer(ifindex: u32) -> i32 {
+    // SAFETY: as above.
+    unsafe { helper::bpf_redirect_peer(ifindex, 0) as i32 }
+}
+
 /// On to the hook of this direction at a pod's interface.
 #[inline(always)]
 pub fn to_hook(ifindex: u32, direction: Direction) -> i32 {

@@ -51,6 +51,8 @@ impl EndpointRow {
     pub const FLAG_OBSERVE: u32 = 1 << 1;
     /// Packets with a foreign source are dropped.
     pub const FLAG_ENFORCE: u32 = 1 << 2;
+    /// What the pod sends is led to where it goes: by the overlay, to another pod, with an Egress mark.
+    pub const FLAG_LEAVES: u32 = 1 << 3;
 
     /// Whether sources are looked at.
     #[inline(always)]
@@ -74,4 +76,10 @@ pub struct EndpointRow {
     pub sources_v4: u32,
     /// The same for IPv6 source addresses, link-local ones included.
     pub sources_v6: u32,
+    /// Absolute index into `RULESETS` plus one of its Egress policies, in the order of their priority; 0: none.
+    pub egress: u32,
+    /// MAC address of the interface's host side: the pod's gateway.
+    pub gateway: [u8; 6],
+    /// Zero.
+    pub pad: [u8; 2],
 }

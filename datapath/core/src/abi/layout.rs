@@ -2,9 +2,10 @@
 //! before pinned maps are adopted.
 
 use super::{
-    ABI_VERSION, ConfigRow, CopyRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow,
-    ModeRow, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow,
-    TripKey, TripRow, TunnelKey, limits,
+    ABI_VERSION, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow, EndpointCounters, EndpointRow,
+    FlowKey, FlowRow, GuardCounters, LiveRow, ModeRow, NetworkRow, PolicyCounters, PolicyRow, PrefixRow,
+    Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, TargetRow, TripKey, TripRow, TunnelKey,
+    limits,
 };
 use crate::wire::encap::{OUTER_MAX, OuterTemplate};
 
@@ -64,7 +65,10 @@ layouts! {
         generation: u64, abi_version: u32, mirror_ifindex: u32, segment_ifindex: u32, copy_mark: u32,
         layout_hash: u32, pad: u32,
     }
-    EndpointRow { rulesets: [u32; 2], flags: u32, macs: u32, sources_v4: u32, sources_v6: u32, }
+    EndpointRow {
+        rulesets: [u32; 2], flags: u32, macs: u32, sources_v4: u32, sources_v6: u32, egress: u32, gateway: [u8; 6],
+        pad: [u8; 2],
+    }
     GuardCounters {
         dropped_packets: [u64; GuardCounters::REASONS], observed_packets: [u64; GuardCounters::REASONS],
     }
@@ -85,6 +89,22 @@ layouts! {
         kind: u32, ifindex: u32, mtu: u32, flags: u32, truncate: u32, sampling: u32, interval: u64, burst: u64,
         template: OuterTemplate,
     }
+    NetworkRow {
+        flags: u32, overlay_ifindex: u32, overlay_mtu: u32, overlay_vni: u32, egress_mark: u32, routes_v4: u32,
+        routes_v6: u32, pad: u32,
+    }
+    TargetRow {
+        kind: u32, ifindex: u32, mtu: u32, flags: u32, mac: [u8; 6], gateway: [u8; 6], remote: [u8; 16], family: u32,
+    }
+    EgressRow {
+        name_hash: u64, pace: u64, burst: u64, place: u32, id: u32, target: u32, counts: [u32; 2], pad: u32,
+        numbers: [[u16; EgressRow::ADDRESSES]; 2],
+    }
+    EgressCounters {
+        marked_packets: u64, marked_bytes: u64, forwarded_packets: u64, forwarded_bytes: u64,
+        nowhere_packets: u64, limited_packets: u64,
+    }
+    DeliveryRow { ifindex: u32, flags: u32, }
     PolicyRow { name_hash: u64, returns: u32, flags: u32, }
     LiveRow { probe_at: u64, state: u32, pad: u32, }
     TripKey {
@@ -122,7 +142,7 @@ layouts! {
 
 /// Every ABI version and the hash of its layout. A change of the layout fails to compile until a line with a
 /// new version is added here and [`ABI_VERSION`] follows.
-const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 41_906_961)];
+const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 164_159_800)];
 
 /// Hash (FNV-1a, 32 bits) of names, offsets and sizes of all rows, of the reasons and of the tables' limits.
 pub const HASH: u32 = hash();
@@ -167,6 +187,8 @@ const fn hash() -> u32 {
         limits::FLOWS,
         limits::TRIPS,
         limits::RETURN_TUNNELS,
+        limits::TARGETS,
+        limits::EGRESSES,
         limits::RELAY_RING,
     ];
     let mut i = 0;

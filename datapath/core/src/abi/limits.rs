@@ -28,6 +28,10 @@ pub const RULESET_POLICIES: usize = 64;
 pub const FLOWS: u32 = 65536;
 /// Flows that are on their way through a tool, of all endpoints; the longest unused one makes room.
 pub const TRIPS: u32 = 65536;
+/// Destinations, pods and nodes (banked).
+pub const TARGETS: u32 = 4096;
+/// Egress policies (banked).
+pub const EGRESSES: u32 = 1024;
 /// Return ports that are tunnels.
 pub const RETURN_TUNNELS: u32 = 256;
 /// Bytes of the ring to the user-space encapsulator.

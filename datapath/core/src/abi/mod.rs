@@ -13,9 +13,13 @@
 //! | `SPANS` | array, two banks | absolute | [`SpanRow`] |
 //! | `POLICIES` | array, two banks | bank × [`limits::POLICIES`] + policy | [`PolicyRow`] |
 //! | `SESSIONS` | array, two banks | bank × [`limits::SESSIONS`] + session | [`SessionRow`] |
+//! | `NETWORK` | array, two banks | bank | [`NetworkRow`] |
+//! | `TARGETS` | array, two banks | bank × [`limits::TARGETS`] + target; the first of each is none | [`TargetRow`] |
+//! | `EGRESSES` | array, two banks | bank × [`limits::EGRESSES`] + policy | [`EgressRow`] |
+//! | `EGRESS_IDS` | hash | [`EgressRow::id`] | Egress policy |
 //! | `LIVE` | array | session | [`LiveRow`] |
 //! | `SEQUENCES` | array | session | the next sequence number, `u64` |
-//! | `PACES` | array | session | when the next frame is due at the highest rate, `u64` ns |
+//! | `PACES` | array | session, or [`limits::SESSIONS`] + Egress policy | when the next frame is due at the highest rate, `u64` ns |
 //! | `CLOCK` | array | 0: node's clock less monotonic clock; 1: when the user-space encapsulator last looked | `u64` ns |
 //! | `FLOWS` | hash | [`FlowKey`] | [`FlowRow`] |
 //! | `TRIPS` | LRU hash | [`TripKey`] | [`TripRow`] |
@@ -25,6 +29,10 @@
 //! | `COPY` | per-CPU array | 0 | [`CopyRow`] |
 //! | `HEADERS` | per-CPU array | 0 | scratch of the encapsulation |
 //! | `FACTS` | per-CPU array | 0 | what the packet at hand is, for the classifier |
+//! | `DELIVERY` | per-CPU array | 0 | [`DeliveryRow`] |
+//! | `EGRESS_COUNTERS` | per-CPU array | Egress policy | [`EgressCounters`] |
+//! | `OVERLAY_COUNTERS` | per-CPU array | 0: out of the overlay, 1: into it | [`OverlayCounters`] |
+//! | `STAGES` | program array | 0: `leave`, 1: `deliver`, 2: `answer` | |
 //! | `NUMBER` | per-CPU array | 0 | a number that the verifier shall not know |
 //! | `RECORD` | per-CPU array | 0 | scratch of a record for `RELAY` |
 //! | `PACKET` | per-CPU array | 0 | what varies in the outer headers of the frame at hand |
@@ -45,6 +53,7 @@ mod counters;
 mod endpoint;
 pub mod layout;
 pub mod limits;
+mod network;
 mod policy;
 mod reason;
 mod ruleset;
@@ -55,6 +64,9 @@ pub use config::{ConfigRow, Generation};
 pub use copy::{CopyRow, CopyState, SegmentMark};
 pub use counters::{EndpointCounters, GuardCounters, SessionCounters};
 pub use endpoint::{Direction, EndpointRow};
+pub use network::{
+    DeliveryRow, EgressCounters, EgressPlace, EgressRow, NetworkRow, OverlayCounters, TargetKind, TargetRow,
+};
 pub use policy::{PolicyCounters, PolicyRow};
 pub use reason::Reason;
 pub use ruleset::{

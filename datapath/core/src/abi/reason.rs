@@ -84,6 +84,18 @@ reasons! {
     EtherTypeRefused = 26,
     /// A pod sent a frame whose headers cannot be read as far as they would have to be judged.
     Unreadable = 27,
+    /// The Egress policy's node is not known, or not reached.
+    NoEgressNode = 28,
+    /// More left under an Egress policy than its bandwidth allows.
+    RateExceeded = 29,
+    /// What came by the overlay names an Egress policy that this node does not have.
+    EgressUnknown = 30,
+    /// What came by the overlay is none of this cluster's tunnels.
+    TunnelUnknown = 31,
+    /// What came by the overlay has a source that does not belong to the node that sent it.
+    OverlaySpoofed = 32,
+    /// A node's way cannot be taken: no overlay device.
+    OverlayMissing = 33,
 }
 
 impl Reason {

@@ -7,16 +7,19 @@
 //!  pod:       parse ► guard ► classify (► flow) ─► Decision { copies, refused, redirect }
 //!  copies:    admit (policy, session, sample, pace) ─► snapshots, clones ─► copy: fit, dress, hand over
 //!  redirect:  tried ─► settle ─► Verdict
+//!  leave:     parse ► answer ► route ► egress ─► Way, for endpoints whose packets podwire leads
 //!  returned:  parse ► trip ─► back to the pod's hook, tagged
 //!  arrival:   a tunnelled packet ─► the return port that it came by
 //! ```
 
 mod admit;
+pub mod answer;
 mod arrival;
 mod classify;
 pub mod copy;
 mod flow;
 mod guard;
+pub mod leave;
 mod packet;
 mod parse;
 mod redirect;
@@ -62,11 +65,13 @@ pub fn pod<P: Packet, T: Tables + State + Counters>(
         tables.count_reason(Reason::EndpointMissing);
         return Decision::PASS;
     };
-    let decision = Decision { slot: slot + 1, ..Decision::PASS };
     let generation = tables.generation();
+    let decision = Decision { slot: slot + 1, ..Decision::PASS };
     let Some(row) = tables.endpoint(generation, slot) else {
         return decision;
     };
+    let leaves = row.flags & EndpointRow::FLAG_LEAVES != 0 && matches!(direction, Direction::Egress);
+    let decision = Decision { leaves, ..decision };
     let ruleset = any_ruleset(row);
     let guarded = row.is_guarded() && matches!(direction, Direction::Egress);
     if ruleset.is_none() && !guarded {

@@ -4,9 +4,9 @@ use super::classify::Key;
 use super::guard::Own;
 use super::parse::Facts;
 use crate::abi::{
-    ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow, Generation, GuardCounters,
-    PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters, SessionRow, SpanRow, TripKey,
-    TripRow, limits,
+    ChunkRow, Direction, EgressCounters, EgressRow, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow,
+    Generation, GuardCounters, NetworkRow, PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow,
+    SessionCounters, SessionRow, SpanRow, TargetRow, TripKey, TripRow, limits,
 };
 
 /// A frame from its Ethernet header on.
@@ -102,6 +102,14 @@ pub trait Tables {
     fn policy(&self, generation: Generation, policy: u32) -> Option<&PolicyRow>;
     /// A session.
     fn session(&self, generation: Generation, session: u32) -> Option<&SessionRow>;
+    /// The network.
+    fn network(&self, generation: Generation) -> Option<&NetworkRow>;
+    /// A destination by absolute index.
+    fn target(&self, index: u32) -> Option<&TargetRow>;
+    /// An Egress policy.
+    fn egress(&self, generation: Generation, policy: u32) -> Option<&EgressRow>;
+    /// The Egress policy that other nodes know by this number.
+    fn egress_id(&self, id: u32) -> Option<u32>;
     /// What is known of a session's target: [`crate::abi::Liveness`] as a number.
     fn live(&self, session: u32) -> u32;
 }
@@ -120,7 +128,7 @@ pub trait State {
     fn trip(&self, key: &TripKey) -> Option<TripRow>;
     /// Takes the one outstanding probe of a session whose target counts as dead; `false` when there is none.
     fn take_probe(&self, session: u32) -> bool;
-    /// Whether a frame of a session is due: frames are `interval` nanoseconds apart, and may come early by
+    /// Whether a frame of a session, or, from [`limits::SESSIONS`] on, of an Egress policy is due: frames are `interval` nanoseconds apart, and may come early by
     /// `burst`.
     fn pace(&self, session: u32, interval: u64, burst: u64, now: u64) -> bool;
 }
@@ -131,6 +139,8 @@ pub trait Counters {
     fn count_endpoint(&self, slot: u32, direction: Direction, change: impl FnOnce(&mut EndpointCounters));
     /// Changes what the guard counts of an endpoint.
     fn count_guard(&self, slot: u32, change: impl FnOnce(&mut GuardCounters));
+    /// Changes the counters of an Egress policy.
+    fn count_egress(&self, policy: u32, change: impl FnOnce(&mut EgressCounters));
     /// Changes the counters of a session.
     fn count_session(&self, session: u32, change: impl FnOnce(&mut SessionCounters));
     /// Changes the counters of a policy.

@@ -83,7 +83,10 @@ pub fn settle<T: Counters>(
     if redirect.slot != 0 {
         tables.count_policy(redirect.policy, |row| row.redirected(len, attempt, redirect.closed));
     }
-    if let Some(slot) = decision.slot.checked_sub(1) {
+    // What podwire leads on is booked where its way is known.
+    if let Some(slot) = decision.slot.checked_sub(1)
+        && !(decision.leaves && matches!(verdict, Verdict::Pass))
+    {
         let mirrored = decision.copies.slots != 0;
         tables.count_endpoint(slot, direction, |row| row.record(len, verdict, mirrored));
     }

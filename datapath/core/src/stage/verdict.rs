@@ -83,6 +83,8 @@ pub struct Decision {
     pub copies: Copies,
     /// Why it may not go on, if so.
     pub refused: Option<Reason>,
+    /// Whether podwire leads it from here on; see [`super::leave`].
+    pub leaves: bool,
     /// Where the packet itself goes.
     pub redirect: Redirect,
     /// What the packet is.
@@ -91,8 +93,14 @@ pub struct Decision {
 
 impl Decision {
     /// Untouched.
-    pub const PASS: Self =
-        Self { slot: 0, copies: Copies::NONE, refused: None, redirect: Redirect::NONE, facts: Facts::NONE };
+    pub const PASS: Self = Self {
+        slot: 0,
+        copies: Copies::NONE,
+        refused: None,
+        leaves: false,
+        redirect: Redirect::NONE,
+        facts: Facts::NONE,
+    };
 }
 
 impl EndpointCounters {

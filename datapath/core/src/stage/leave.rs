@@ -1,0 +1,253 @@
+//! Stages egress and forward. In: a packet that a pod sent, or one that came by the overlay. Out: its way.
+//!
+//! ```text
+//!  from a pod ─► route ─┬─► a pod of this node
+//!                       ├─► another node, by the overlay
+//!                       └─► out of the cluster ► Egress policy ─┬─► here: mark, the host translates
+//!                                                               ├─► the policy's node, by the overlay
+//!                                                               └─► no such node: dropped
+//!  overlay ─► does the source belong to its node? ─┬─► a pod of this node
+//!                                                  ├─► under the name of an Egress policy: mark
+//!                                                  └─► this node itself
+//! ```
+
+use super::admit::lowest;
+use super::classify::Key;
+use super::packet::{Counters, Packet, State, Tables};
+use super::parse::Facts;
+use crate::abi::{
+    Direction, EgressPlace, EgressRow, EndpointRow, Entry, EntryKind, Generation, Mode, NetworkRow, Reason,
+    TargetKind, limits,
+};
+use crate::wire::{ethernet, ipv4, ipv6};
+
+/// Where a packet goes.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the host's own stack, with these bits of the Egress mark.
+    Host {
+        /// In place; 0 leaves the mark alone.
+        mark: u32,
+    },
+    /// To a pod of this node.
+    Pod {
+        /// Absolute index into `TARGETS`.
+        target: u32,
+    },
+    /// To another node.
+    Node {
+        /// Absolute index into `TARGETS`.
+        target: u32,
+        /// The tunnel's VNI.
+        vni: u32,
+    },
+    /// Nowhere.
+    Drop(Reason),
+}
+
+/// The way of what a pod sent, and the Egress policy that led to it, plus one.
+#[inline(always)]
+pub fn leave<T: Tables + State + Counters>(
+    row: &EndpointRow,
+    facts: &Facts,
+    len: u32,
+    generation: Generation,
+    tables: &T,
+) -> Way {
+    let Some(network) = tables.network(generation) else {
+        return Way::Host { mark: 0 };
+    };
+    let known = route(network, facts.mode, facts.destination, tables);
+    if known != 0 && network.flags & NetworkRow::FLAG_NATIVE != 0 {
+        return match tables.target(known) {
+            Some(target) if target.kind == TargetKind::Pod as u32 => Way::Pod { target: known },
+            Some(target) if target.kind == TargetKind::Node as u32 => {
+                Way::Node { target: known, vni: network.overlay_vni }
+            }
+            _ => Way::Host { mark: 0 },
+        };
+    }
+    if known != 0 || matches!(facts.mode, Mode::Other) {
+        return Way::Host { mark: judged(network) };
+    }
+    out(row, facts, len, generation, network, tables)
+}
+
+/// What says that no policy applies, where somebody wants to know.
+#[inline(always)]
+fn judged(network: &NetworkRow) -> u32 {
+    if network.flags & NetworkRow::FLAG_JUDGED != 0 { network.judged() } else { 0 }
+}
+
+/// Out of the cluster, under the first policy that applies.
+#[inline(always)]
+fn out<T: Tables + State + Counters>(
+    row: &EndpointRow,
+    facts: &Facts,
+    len: u32,
+    generation: Generation,
+    network: &NetworkRow,
+    tables: &T,
+) -> Way {
+    let Some(ruleset) = row.egress.checked_sub(1) else {
+        return Way::Host { mark: judged(network) };
+    };
+    let slots = tables.classify(ruleset, Direction::Egress, facts);
+    if slots == 0 {
+        return Way::Host { mark: judged(network) };
+    }
+    let policy = tables.ruleset(ruleset).map_or(0, |rules| rules.policies[lowest(slots)] as u32);
+    let Some(egress) = tables.egress(generation, policy) else {
+        return Way::Drop(Reason::NoEgressNode);
+    };
+    if egress.place == EgressPlace::Here as u32 {
+        return mark(policy, egress, facts, len, network, tables);
+    }
+    if egress.place != EgressPlace::Peer as u32 || network.overlay_ifindex == 0 {
+        tables.count_egress(policy, |row| row.nowhere_packets = row.nowhere_packets.wrapping_add(1));
+        return Way::Drop(Reason::NoEgressNode);
+    }
+    tables.count_egress(policy, |row| {
+        row.forwarded_packets = row.forwarded_packets.wrapping_add(1);
+        row.forwarded_bytes = row.forwarded_bytes.wrapping_add(len as u64);
+    });
+    Way::Node { target: egress.target, vni: egress.id | EgressRow::ID_FLAG }
+}
+
+/// With the mark of one of the policy's addresses: always the same one for a source.
+#[inline(always)]
+fn mark<T: Tables + State + Counters>(
+    policy: u32,
+    egress: &EgressRow,
+    facts: &Facts,
+    len: u32,
+    network: &NetworkRow,
+    tables: &T,
+) -> Way {
+    let (count, numbers) = if matches!(facts.mode, Mode::V6) {
+        (egress.counts[1], &egress.numbers[1])
+    } else {
+        (egress.counts[0], &egress.numbers[0])
+    };
+    if count == 0 {
+        return Way::Host { mark: judged(network) };
+    }
+    if egress.pace != 0 {
+        let cost = egress.pace.wrapping_mul(len as u64) >> PACE_SHIFT;
+        if !tables.pace(limits::SESSIONS + policy, cost, egress.burst, tables.now()) {
+            tables.count_egress(policy, |row| row.limited_packets = row.limited_packets.wrapping_add(1));
+            return Way::Drop(Reason::RateExceeded);
+        }
+    }
+    // The compiler knows the bound from the count; the verifier does not.
+    let choice = core::hint::black_box(spread(facts.source) % count) as usize & (EgressRow::ADDRESSES - 1);
+    let number = numbers[choice] as u32;
+    tables.count_egress(policy, |row| {
+        row.marked_packets = row.marked_packets.wrapping_add(1);
+        row.marked_bytes = row.marked_bytes.wrapping_add(len as u64);
+    });
+    Way::Host { mark: network.mark_of(number) }
+}
+
+/// [`EgressRow::pace`] is for 1024 bytes.
+const PACE_SHIFT: u32 = 10;
+
+/// Spreads sources over a policy's addresses, alike on all nodes.
+#[inline(always)]
+pub const fn spread(source: Key) -> u32 {
+    let mixed = (source.high ^ source.low.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as u32
+}
+
+/// The way of what came by the overlay: from the node at `remote`, with this VNI.
+#[inline(always)]
+pub fn arrive<T: Tables + State + Counters>(
+    facts: &Facts,
+    len: u32,
+    vni: u32,
+    remote: &[u8; 16],
+    generation: Generation,
+    tables: &T,
+) -> Way {
+    let Some(network) = tables.network(generation) else {
+        return Way::Drop(Reason::TunnelUnknown);
+    };
+    let source = route(network, facts.mode, facts.source, tables);
+    let from_there = tables
+        .target(source)
+        .is_some_and(|target| target.kind == TargetKind::Node as u32 && is_same(&target.remote, remote));
+    if !from_there {
+        return Way::Drop(Reason::OverlaySpoofed);
+    }
+    if vni & EgressRow::ID_FLAG != 0 {
+        let Some(policy) = tables.egress_id(vni & !EgressRow::ID_FLAG) else {
+            return Way::Drop(Reason::EgressUnknown);
+        };
+        return match tables.egress(generation, policy) {
+            Some(egress) if egress.place == EgressPlace::Here as u32 => {
+                mark(policy, egress, facts, len, network, tables)
+            }
+            _ => Way::Drop(Reason::EgressUnknown),
+        };
+    }
+    if vni != network.overlay_vni {
+        return Way::Drop(Reason::TunnelUnknown);
+    }
+    let known = route(network, facts.mode, facts.destination, tables);
+    match tables.target(known) {
+        Some(target) if target.kind == TargetKind::Pod as u32 => Way::Pod { target: known },
+        _ => Way::Host { mark: 0 },
+    }
+}
+
+/// The node that a packet of the host's own stack is for, as an absolute index into `TARGETS`; 0 for none.
+#[inline(always)]
+pub fn towards<T: Tables>(facts: &Facts, generation: Generation, tables: &T) -> u32 {
+    let Some(network) = tables.network(generation) else {
+        return 0;
+    };
+    let known = route(network, facts.mode, facts.destination, tables);
+    match tables.target(known) {
+        Some(target) if target.kind == TargetKind::Node as u32 => known,
+        _ => 0,
+    }
+}
+
+/// The absolute index into `TARGETS` that an address leads to; 0 for none.
+#[inline(always)]
+fn route<T: Tables>(network: &NetworkRow, mode: Mode, address: Key, tables: &T) -> u32 {
+    let root = match mode {
+        Mode::V4 => network.routes_v4,
+        Mode::V6 => network.routes_v6,
+        Mode::Other => return 0,
+    };
+    let entry = tables.walk(Entry(root), address);
+    if matches!(entry.kind(), EntryKind::Row) { entry.index() } else { 0 }
+}
+
+#[inline(always)]
+fn is_same(left: &[u8; 16], right: &[u8; 16]) -> bool {
+    u128::from_ne_bytes(*left) == u128::from_ne_bytes(*right)
+}
+
+/// Whether podwire itself may take a packet one hop further: its time to live is not up, and it fits. The host's
+/// stack sends the errors for those that may not.
+#[inline(always)]
+pub fn may_hop<P: Packet>(packet: &P, facts: &Facts, gso_size: u32, mtu: u32) -> bool {
+    // Tags stay on their link.
+    if facts.network_offset != ethernet::HEADER_LEN as u32 {
+        return false;
+    }
+    let hops = match facts.mode {
+        Mode::V4 => packet.read::<1>(ethernet::HEADER_LEN + ipv4::TTL_OFFSET),
+        Mode::V6 => packet.read::<1>(ethernet::HEADER_LEN + ipv6::HOP_LIMIT_OFFSET),
+        Mode::Other => None,
+    };
+    let len = if gso_size == 0 {
+        packet.frame_len().wrapping_sub(facts.network_offset)
+    } else {
+        facts.payload_offset.wrapping_sub(facts.network_offset).wrapping_add(gso_size)
+    };
+    hops.is_some_and(|[hops]| hops > 1) && len <= mtu
+}

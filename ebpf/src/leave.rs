@@ -1,0 +1,172 @@
+//! Where a pod's packet goes, as a program of its own. In: what the pod's hook let pass. Out: the answer to its
+//! question, the packet at another pod's interface or in the overlay, or on its way to the host's stack with the
+//! mark of an Egress address.
+
+use aya_ebpf::programs::TcContext;
+use podwire_core::{
+    abi::{DeliveryRow, Direction, NetworkRow, Reason, TargetRow},
+    stage::{
+        Counters, Own, Packet, Tables, Verdict,
+        answer::{self, ARP_LEN, NEIGHBOUR_LEN},
+        leave::{self, Way},
+    },
+};
+
+use crate::{
+    maps::{self, ANSWER, DELIVER, LEAVE},
+    overlay,
+    skb::Skb,
+    tables::Maps,
+    verdict,
+};
+
+/// On to this program. Comes back when there is none.
+#[inline(always)]
+pub fn go(ctx: &TcContext, mirrored: bool) {
+    if let Some(row) = maps::DELIVERY.get_ptr_mut(0) {
+        // SAFETY: a per-CPU row that the next program reads at once.
+        unsafe { *row = DeliveryRow { ifindex: 0, flags: mirrored as u32 } };
+    }
+    // SAFETY: the context is the program's own.
+    unsafe { maps::STAGES.tail_call(ctx, LEAVE) };
+}
+
+#[inline(always)]
+pub fn hook(ctx: &TcContext) -> i32 {
+    let packet = Skb::new(ctx);
+    packet.pull_headers();
+    let mirrored = maps::DELIVERY.get(0).is_some_and(|row| row.flags != 0);
+    let generation = Maps.generation();
+    let len = packet.frame_len();
+    let Some(slot) = Maps.endpoint_slot(packet.ifindex()) else {
+        return verdict::NEXT;
+    };
+    let Some(row) = Maps.endpoint(generation, slot) else {
+        return verdict::NEXT;
+    };
+    let facts = packet.facts();
+    let Some(network) = Maps.network(generation) else {
+        return verdict::NEXT;
+    };
+    let native = network.flags & NetworkRow::FLAG_NATIVE != 0;
+    let own = Own { macs: row.macs, v4: row.sources_v4, v6: row.sources_v6 };
+    let asked = if native { answer::question(&packet, &facts, &own, &Maps) } else { None };
+    let (outcome, code) = match asked {
+        Some(_) => {
+            Maps.count_endpoint(slot, Direction::Egress, |row| row.record(len, Verdict::Taken, mirrored));
+            // SAFETY: the context is the program's own.
+            unsafe { maps::STAGES.tail_call(ctx, ANSWER) };
+            return verdict::DROP;
+        }
+        None => match leave::leave(row, &facts, len, generation, &Maps) {
+            Way::Host { mark } => (Verdict::Pass, to_host(packet, network, mark)),
+            Way::Pod { target } => match Maps.target(target) {
+                Some(target) if leave::may_hop(&packet, &facts, packet.gso_size(), target.mtu) => {
+                    Maps.count_endpoint(slot, Direction::Egress, |row| {
+                        row.record(len, Verdict::Taken, mirrored)
+                    });
+                    return to_pod(ctx, packet, target);
+                }
+                _ => (Verdict::Pass, verdict::NEXT),
+            },
+            Way::Node { target, vni } => match Maps.target(target) {
+                Some(target)
+                    if leave::may_hop(&packet, &facts, packet.gso_size(), network.overlay_mtu)
+                        && network.overlay_ifindex != 0 =>
+                {
+                    (Verdict::Taken, overlay::send(packet, network, target, vni))
+                }
+                _ => (Verdict::Pass, to_host(packet, network, 0)),
+            },
+            Way::Drop(reason) => {
+                Maps.count_reason(reason);
+                (Verdict::Drop(reason), verdict::DROP)
+            }
+        },
+    };
+    Maps.count_endpoint(slot, Direction::Egress, |row| row.record(len, outcome, mirrored));
+    code
+}
+
+/// On to the host's stack.
+#[inline(always)]
+pub fn to_host(packet: Skb, network: &NetworkRow, mark: u32) -> i32 {
+    if mark != 0 {
+        packet.set_mark(packet.mark() & !network.egress_mark | mark);
+    }
+    verdict::NEXT
+}
+
+/// One hop further, to a pod of this node.
+#[inline(always)]
+pub fn to_pod(ctx: &TcContext, packet: Skb, target: &TargetRow) -> i32 {
+    if !packet.hop() || !packet.store_macs(&target.mac, &target.gateway) {
+        Maps.count_reason(Reason::Malformed);
+        return verdict::DROP;
+    }
+    packet.set_mark(0);
+    if target.flags & TargetRow::FLAG_PEER == 0 {
+        // The hook at the interface's egress has its stages.
+        return verdict::to_hook(target.ifindex, Direction::Ingress);
+    }
+    if target.flags & TargetRow::FLAG_STAGES != 0 {
+        if let Some(row) = maps::DELIVERY.get_ptr_mut(0) {
+            // SAFETY: a per-CPU row that the next program reads at once.
+            unsafe { *row = DeliveryRow { ifindex: target.ifindex, flags: target.flags } };
+        }
+        // SAFETY: the context is the program's own.
+        unsafe { maps::STAGES.tail_call(ctx, DELIVER) };
+        return verdict::to_hook(target.ifindex, Direction::Ingress);
+    }
+    verdict::to_peer(target.ifindex)
+}
+
+/// Answers for the gateway, as a program of its own.
+#[inline(always)]
+pub fn reply(ctx: &TcContext) -> i32 {
+    let packet = Skb::new(ctx);
+    let ifindex = packet.ifindex();
+    let gateway = Maps
+        .endpoint_slot(ifindex)
+        .and_then(|slot| Maps.endpoint(Maps.generation(), slot))
+        .map_or([0; 6], |row| row.gateway);
+    let done = if packet.is_v6() {
+        let fits = packet.frame_len() == NEIGHBOUR_LEN as u32 || packet.truncate(NEIGHBOUR_LEN as u32);
+        fits && rewrite::<NEIGHBOUR_LEN>(packet, |frame| answer::answer_neighbour(frame, &gateway))
+    } else {
+        rewrite::<ARP_LEN>(packet, |frame| answer::answer_arp(frame, &gateway))
+    };
+    if done { verdict::to_hook(ifindex, Direction::Ingress) } else { verdict::DROP }
+}
+
+/// Changes the first bytes of a frame, in a per-CPU row: the stack has no room for them.
+#[inline(always)]
+fn rewrite<const N: usize>(packet: Skb, change: impl FnOnce(&mut [u8; N])) -> bool {
+    const { assert!(N <= maps::HEADERS_LEN) };
+    let Some(row) = maps::HEADERS.get_ptr_mut(0) else {
+        return false;
+    };
+    // SAFETY: the row is this program's on this CPU, and longer than the array.
+    let frame = unsafe { &mut *row.cast::<[u8; N]>() };
+    // SAFETY: the length is the array's.
+    if !unsafe { packet.load_head(frame, N as u32) } {
+        return false;
+    }
+    change(frame);
+    // SAFETY: as above.
+    unsafe { packet.store(frame, N as u32) }
+}
+
+/// The stages of a pod that gets a packet from podwire, as a program of its own.
+#[inline(always)]
+pub fn deliver(ctx: &TcContext) -> i32 {
+    let packet = Skb::new(ctx);
+    packet.pull_headers();
+    let Some(row) = maps::DELIVERY.get(0).copied() else {
+        return verdict::DROP;
+    };
+    match crate::pod::stages(packet, Direction::Ingress, row.ifindex).0 {
+        Verdict::Pass => verdict::to_peer(row.ifindex),
+        other => verdict::code(other),
+    }
+}

@@ -1,0 +1,106 @@
+//! The overlay, both ways. In: packets that came from other nodes, and packets that go there. Out: each at its pod,
+//! in the host's stack, or in the tunnel to its node.
+
+use aya_ebpf::programs::TcContext;
+use podwire_core::{
+    abi::{Direction, NetworkRow, Reason, TargetRow},
+    stage::{
+        Counters, Packet, Tables, Verdict,
+        leave::{self, Way},
+    },
+};
+
+use crate::{leave as way, maps, skb::Skb, tables::Maps, verdict};
+
+/// MAC address of the overlay device of every node.
+pub const MAC: [u8; 6] = [0x02, 0x70, 0x77, 0, 0, 1];
+/// Rows of `OVERLAY_COUNTERS`.
+const OUT_OF: u32 = 0;
+const INTO: u32 = 1;
+
+/// Sends a pod's packet to a node.
+#[inline(always)]
+pub fn send(packet: Skb, network: &NetworkRow, target: &TargetRow, vni: u32) -> i32 {
+    let ready = packet.hop() && packet.store_macs(&MAC, &MAC) && packet.set_tunnel(target, vni);
+    if !ready {
+        Maps.count_reason(Reason::EncapsulationRefused);
+        return verdict::DROP;
+    }
+    packet.set_mark(packet.mark() & !network.egress_mark);
+    verdict::to_hook(network.overlay_ifindex, Direction::Ingress)
+}
+
+/// What came from another node.
+#[inline(always)]
+pub fn arrived(ctx: &TcContext) -> i32 {
+    let packet = Skb::new(ctx);
+    packet.pull_headers();
+    let generation = Maps.generation();
+    let len = packet.frame_len();
+    let Some(network) = Maps.network(generation) else {
+        return verdict::NEXT;
+    };
+    let way = match packet.tunnel() {
+        Some((vni, remote)) => leave::arrive(&packet.facts(), len, vni, &remote, generation, &Maps),
+        None => Way::Drop(Reason::TunnelUnknown),
+    };
+    match way {
+        Way::Host { mark } => {
+            book(OUT_OF, len, Verdict::Pass);
+            way::to_host(packet, network, mark)
+        }
+        Way::Pod { target } => match Maps.target(target) {
+            Some(target) if leave::may_hop(&packet, &packet.facts(), packet.gso_size(), target.mtu) => {
+                book(OUT_OF, len, Verdict::Taken);
+                way::to_pod(ctx, packet, target)
+            }
+            _ => {
+                book(OUT_OF, len, Verdict::Pass);
+                verdict::NEXT
+            }
+        },
+        Way::Node { .. } => {
+            book(OUT_OF, len, Verdict::Pass);
+            verdict::NEXT
+        }
+        Way::Drop(reason) => {
+            Maps.count_reason(reason);
+            book(OUT_OF, len, Verdict::Drop(reason));
+            verdict::DROP
+        }
+    }
+}
+
+/// What goes to another node: that of pods knows its tunnel, that of the host's stack does not yet.
+#[inline(always)]
+pub fn entering(ctx: &TcContext) -> i32 {
+    let packet = Skb::new(ctx);
+    packet.pull_headers();
+    let len = packet.frame_len();
+    if packet.has_tunnel() {
+        book(INTO, len, Verdict::Pass);
+        return verdict::NEXT;
+    }
+    let generation = Maps.generation();
+    let target = leave::towards(&packet.facts(), generation, &Maps);
+    let vni = Maps.network(generation).map_or(0, |network| network.overlay_vni);
+    match Maps.target(target) {
+        Some(row) if target != 0 && packet.set_tunnel(row, vni) => {
+            book(INTO, len, Verdict::Pass);
+            verdict::NEXT
+        }
+        _ => {
+            Maps.count_reason(Reason::NoRoute);
+            book(INTO, len, Verdict::Drop(Reason::NoRoute));
+            verdict::DROP
+        }
+    }
+}
+
+#[inline(always)]
+fn book(row: u32, len: u32, verdict: Verdict) {
+    if let Some(row) = maps::OVERLAY_COUNTERS.get_ptr_mut(row) {
+        // SAFETY: a per-CPU row; the program is not interrupted by another one on this CPU's hook.
+        unsafe { (*row).record(len, verdict, false) };
+    }
+}
