@@ -66,6 +66,19 @@ impl Netdev {
         Ok(Self { runtime, handle })
     }
 
+    /// The socket, for requests that this file does not know.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Waits for an answer of the kernel.
+    pub(crate) fn wait<T>(
+        &self,
+        answer: impl Future<Output = Result<T, rtnetlink::Error>>,
+    ) -> Result<T, rtnetlink::Error> {
+        self.runtime.block_on(answer)
+    }
+
     /// All devices by name.
     pub(crate) fn links(&self) -> Result<HashMap<String, Link>, Error> {
         let links = self.runtime.block_on(self.handle.link().get().execute().try_collect::<Vec<_>>());

@@ -1,0 +1,118 @@
+//! Devices, routes, neighbours, addresses, MTU: `ip` sees what was wished, and nothing of others changes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use podwire_harness::{Capture, NetNs};
+
+use crate::host::{address, mtu, overlay, routes};
+use crate::netdev::Netdev;
+
+#[test]
+fn root_overlay_and_routes_are_as_wished_and_go() {
+    let node = NetNs::new("host").unwrap();
+    node.ip(&["link", "add", "theirs", "type", "vxlan", "id", "7", "dstport", "8473", "dev", "lo"]).unwrap();
+    node.ip(&["link", "set", "theirs", "up"]).unwrap();
+    node.enter(|| {
+        let netdev = Netdev::open()?;
+        let mut wish = overlay::Wish { name: "pw-overlay".into(), port: 8472, mtu: 1450 };
+        let first = overlay::ensure(&netdev, &wish)?;
+        assert_eq!(overlay::ensure(&netdev, &wish)?, first);
+        wish.mtu = 1400;
+        assert_eq!(overlay::ensure(&netdev, &wish)?, first, "an MTU is changed in place");
+        wish.port = 8474;
+        let index = overlay::ensure(&netdev, &wish)?;
+        assert_ne!(index, first, "another port is another device");
+        let foreign = overlay::Wish { name: "theirs".into(), ..wish.clone() };
+        assert!(overlay::ensure(&netdev, &foreign).unwrap_err().to_string().contains("theirs"));
+
+        let wanted = |nets: &[&str]| -> BTreeSet<routes::Route> {
+            let route = |net: &&str| routes::Route {
+                destination: net.parse().unwrap(),
+                ifindex: index,
+                source: None,
+            };
+            nets.iter().map(route).collect()
+        };
+        let neighbour = |address: &str| routes::Neighbour {
+            ifindex: index,
+            address: address.parse().unwrap(),
+            mac: overlay::MAC,
+        };
+        let both = BTreeSet::from([neighbour("10.9.0.1"), neighbour("fd00:9::1")]);
+        routes::apply(&netdev, &wanted(&["10.9.0.0/24", "10.8.0.0/24", "fd00:9::/64"]), &both)?;
+        routes::apply(&netdev, &wanted(&["10.9.0.0/24", "fd00:9::/64"]), &both)?;
+        Ok(())
+    })
+    .unwrap();
+    let link = node.ip(&["-d", "link", "show", "pw-overlay"]).unwrap();
+    for word in ["external", "dstport 8474", "mtu 1400", "NOARP", "02:70:77:00:00:01", "addrgenmode none"] {
+        assert!(link.contains(word), "{word}: {link}");
+    }
+    let all = [node.ip(&["route"]).unwrap(), node.ip(&["-6", "route"]).unwrap()].concat();
+    assert!(
+        all.contains("10.9.0.0/24") && all.contains("fd00:9::/64") && !all.contains("10.8.0.0/24"),
+        "{all}"
+    );
+    let neighbours = node.ip(&["neigh", "show", "nud", "permanent"]).unwrap();
+    assert!(neighbours.contains("10.9.0.1") && neighbours.contains("fd00:9::1"), "{neighbours}");
+    node.ip(&["route", "add", "10.7.0.0/24", "dev", "pw-overlay"]).unwrap();
+    node.enter(|| {
+        let netdev = Netdev::open()?;
+        Ok(routes::apply(&netdev, &BTreeSet::new(), &BTreeSet::new())?)
+    })
+    .unwrap();
+    let left = node.ip(&["route"]).unwrap();
+    assert!(left.contains("10.7.0.0/24") && !left.contains("10.9.0.0/24"), "{left}");
+    assert!(!node.ip(&["neigh", "show", "nud", "permanent"]).unwrap().contains("10.9.0.1"));
+    node.enter(|| Ok(overlay::remove(&Netdev::open()?)?)).unwrap();
+    let left = node.ip(&["link"]).unwrap();
+    assert!(!left.contains("pw-overlay") && left.contains("theirs"), "{left}");
+}
+
+#[test]
+fn root_addresses_are_announced_and_only_own_ones_go() {
+    let (node, peer) = (NetNs::new("host").unwrap(), NetNs::new("peer").unwrap());
+    node.ip(&["link", "add", "up0", "type", "veth", "peer", "name", "up1", "netns", peer.name()]).unwrap();
+    peer.ip(&["link", "set", "up1", "up"]).unwrap();
+    node.ip(&["link", "set", "up0", "up"]).unwrap();
+    node.ip(&["addr", "add", "192.0.2.8/32", "dev", "up0"]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let capture = Capture::start(&peer, "up1", folder.path(), "arp or icmp6", 0).unwrap();
+    node.enter(|| {
+        let netdev = Netdev::open()?;
+        let index = netdev.links()?["up0"].index;
+        let wish = ["192.0.2.7", "192.0.2.8", "2001:db8::7"].map(|text| (index, text.parse().unwrap()));
+        let mut addresses = address::Addresses::default();
+        addresses.apply(&netdev, &wish.into())?;
+        addresses.apply(&netdev, &wish.into())?;
+        std::thread::sleep(Duration::from_millis(3500));
+        Ok(())
+    })
+    .unwrap();
+    let there = node.ip(&["addr", "show", "up0"]).unwrap();
+    assert!(there.contains("192.0.2.7/32") && there.contains("2001:db8::7/128"), "{there}");
+    let file = capture.stop();
+    let garp = "arp.isgratuitous == 1 && arp.opcode == 1 && arp.src.proto_ipv4 == 192.0.2.7";
+    assert_eq!(Capture::count(&file, 0, garp).unwrap(), 3);
+    let na = "icmpv6.type == 136 && icmpv6.nd.na.flag.o == 1 && ipv6.hlim == 255 && ipv6.dst == ff02::1 \
+              && icmpv6.nd.na.target_address == 2001:db8::7 && icmpv6.checksum.status == 1 && icmpv6.opt.linkaddr";
+    assert_eq!(Capture::count(&file, 0, na).unwrap(), 3);
+    node.enter(|| Ok(address::Addresses::default().apply(&Netdev::open()?, &BTreeSet::new())?)).unwrap();
+    let left = node.ip(&["addr", "show", "up0"]).unwrap();
+    assert!(
+        left.contains("192.0.2.8") && !left.contains("192.0.2.7") && !left.contains("2001:db8::7"),
+        "{left}"
+    );
+}
+
+#[test]
+fn root_mtu_is_lowered_on_both_ends_and_never_raised() {
+    let (node, pod) = (NetNs::new("host").unwrap(), NetNs::new("pod").unwrap());
+    node.ip(&["link", "add", "pod0", "type", "veth", "peer", "name", "eth0", "netns", pod.name()]).unwrap();
+    for wish in [1400, 1450] {
+        node.enter(move || Ok(mtu::lower(&Netdev::open()?, "pod0", wish)?)).unwrap();
+        assert!(node.ip(&["link", "show", "pod0"]).unwrap().contains("mtu 1400"));
+        assert!(pod.ip(&["link", "show", "eth0"]).unwrap().contains("mtu 1400"));
+    }
+}
