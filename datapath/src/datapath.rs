@@ -9,14 +9,15 @@ mod flows;
 mod health;
 mod install;
 mod returns;
+mod ways;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use aya::Ebpf;
 use podwire_core::abi::{
-    Direction, EndpointCounters, Generation, GuardCounters, Liveness, PolicyCounters, PolicyRow, Reason,
-    SessionCounters, SessionRow, limits,
+    Direction, EgressCounters, EgressRow, EndpointCounters, Generation, GuardCounters, Liveness, NetworkRow,
+    PolicyCounters, PolicyRow, Reason, SessionCounters, SessionRow, TargetRow, limits,
 };
 
 use crate::compile::Image;
@@ -32,10 +33,11 @@ use crate::plan::{self, SessionKey};
 use crate::program;
 use crate::relay::{self, Relay};
 use crate::slots::Slots;
-use crate::status::{Applied, Counters, sum_endpoint, sum_guard, sum_policy, sum_session};
+use crate::status::{Applied, Counters, sum_egress, sum_endpoint, sum_guard, sum_policy, sum_session};
 
 use health::Health;
 use returns::Returns;
+use ways::Ways;
 
 /// How a datapath is opened.
 #[derive(Clone, Debug)]
@@ -104,6 +106,7 @@ pub struct Datapath {
     live: HashMap<u32, Liveness>,
     returns: Returns,
     health: HashMap<String, Health>,
+    ways: Ways,
     flows_are_empty: bool,
     desired: Desired,
     /// What the bank in force was made of.
@@ -121,6 +124,9 @@ struct InForce {
     image: Image,
     sessions: Vec<SessionRow>,
     policies: Vec<PolicyRow>,
+    network: NetworkRow,
+    targets: Vec<TargetRow>,
+    egresses: Vec<EgressRow>,
 }
 
 impl Datapath {
@@ -160,6 +166,7 @@ impl Datapath {
             live: HashMap::new(),
             returns: Returns::default(),
             health: HashMap::new(),
+            ways: Ways::new(options.egress_mark),
             flows_are_empty: false,
             desired: Desired::default(),
             in_force: None,
@@ -195,9 +202,13 @@ impl Datapath {
         }
         self.maps.clock.set(0, relay::clock_offset())?;
         let problems = self.attach_returns(desired, &links);
-        let mut applied = self.install(desired, &links)?;
+        let mut network = self.prepare_ways(desired, &links)?;
+        let mut applied = self.install(desired, &links, &network)?;
         self.desired = desired.clone();
+        self.settle_ways(desired, &links, &mut network)?;
         applied.return_problems = problems;
+        applied.egresses = network.states;
+        applied.network_problems = network.problems;
         applied.endpoints = self.attach_endpoints(&links);
         applied.again_in = self.retire(&links)?;
         self.forget_unused(&links)?;
@@ -228,6 +239,14 @@ impl Datapath {
             }
             let sum = self.maps.guard_counters.get(slot)?.iter().fold(GuardCounters::default(), sum_guard);
             counters.guards.push((name.clone(), sum));
+        }
+        for (number, name) in self.ways.policies.iter() {
+            let rows = self.maps.egress_counters.get(number)?;
+            counters.egresses.push((name.clone(), rows.iter().fold(EgressCounters::default(), sum_egress)));
+        }
+        for (index, sum) in counters.overlay.iter_mut().enumerate() {
+            let rows = self.maps.overlay_counters.get(index as u32)?;
+            *sum = rows.iter().fold(EndpointCounters::default(), sum_endpoint);
         }
         for (session, key) in self.sessions.iter() {
             let rows = self.maps.session_counters.get(session)?;
@@ -263,6 +282,7 @@ impl Datapath {
             let place = Place { interface: &interface, ifindex, direction };
             result = result.and(links::detach(&self.pins, self.tcx, place));
         }
+        result = result.and(self.remove_ways());
         for device in [&self.options.mirror_device, &self.options.segment_device] {
             result = result.and(self.netdev.delete(device));
         }

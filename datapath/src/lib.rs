@@ -26,6 +26,7 @@ mod log_carrier;
 #[allow(unsafe_code, reason = "tells aya which rows may be copied byte by byte")]
 mod maps;
 pub mod netdev;
+mod network;
 pub mod object;
 mod offload;
 mod pins;

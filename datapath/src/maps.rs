@@ -4,11 +4,12 @@
 //! byte by byte.
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, ProgramArray, RingBuf};
 use podwire_core::abi::{
-    ChunkRow, ConfigRow, EndpointCounters, EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, NodeRow,
-    PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow,
-    TripKey, TripRow, TunnelKey, limits,
+    AddressRow, ChunkRow, ConfigRow, EgressCounters, EgressRow, EndpointCounters, EndpointRow, FlowKey,
+    FlowRow, GuardCounters, LiveRow, NetworkRow, NodeRow, OverlayCounters, PolicyCounters, PolicyRow,
+    PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TargetRow, TripKey,
+    TripRow, TunnelKey, limits,
 };
 
 use crate::error::{Context, Error, ErrorKind};
@@ -32,6 +33,7 @@ macro_rules! plain {
 plain!(ChunkRow, ConfigRow, EndpointCounters, EndpointRow, NodeRow, PrefixRow, RulesetRow, SessionCounters);
 plain!(SessionRow, SpanRow, PolicyRow, PolicyCounters, LiveRow, FlowKey, FlowRow, TripKey, TripRow);
 plain!(TunnelKey, RelayRow, GuardCounters, u64);
+plain!(NetworkRow, TargetRow, EgressRow, AddressRow, EgressCounters);
 
 // SAFETY: `Plain` is implemented for such types only, here above.
 unsafe impl<T: Plain> aya::Pod for Row<T> {}
@@ -124,6 +126,14 @@ pub(crate) struct Maps {
     pub(crate) relay_counters: Table<SessionCounters>,
     pub(crate) policies: Table<PolicyRow>,
     pub(crate) policy_counters: CpuTable<PolicyCounters>,
+    pub(crate) network: Table<NetworkRow>,
+    pub(crate) targets: Table<TargetRow>,
+    pub(crate) egresses: Table<EgressRow>,
+    pub(crate) egress_addresses: Table<AddressRow>,
+    pub(crate) egress_ids: HashMap<MapData, u32, u32>,
+    pub(crate) egress_counters: CpuTable<EgressCounters>,
+    pub(crate) overlay_counters: CpuTable<OverlayCounters>,
+    pub(crate) stages: ProgramArray<MapData>,
     pub(crate) live: Table<LiveRow>,
     pub(crate) sequences: Table<u64>,
     pub(crate) paces: Table<u64>,
@@ -169,6 +179,15 @@ pub(crate) const NAMES: &[&str] = &[
     "HEADERS",
     "ENDPOINT_COUNTERS",
     "GUARD_COUNTERS",
+    "NETWORK",
+    "TARGETS",
+    "EGRESSES",
+    "EGRESS_ADDRESSES",
+    "EGRESS_IDS",
+    "EGRESS_COUNTERS",
+    "OVERLAY_COUNTERS",
+    "DELIVERY",
+    "STAGES",
     "SESSION_COUNTERS",
     "POLICY_COUNTERS",
     "REASON_COUNTERS",
@@ -198,6 +217,14 @@ impl Maps {
             relay_counters: Table::take(bpf, "RELAY_COUNTERS")?,
             policies: Table::take(bpf, "POLICIES")?,
             policy_counters: CpuTable::take(bpf, "POLICY_COUNTERS", cpus)?,
+            network: Table::take(bpf, "NETWORK")?,
+            targets: Table::take(bpf, "TARGETS")?,
+            egresses: Table::take(bpf, "EGRESSES")?,
+            egress_addresses: Table::take(bpf, "EGRESS_ADDRESSES")?,
+            egress_ids: take_hash(bpf, "EGRESS_IDS")?,
+            egress_counters: CpuTable::take(bpf, "EGRESS_COUNTERS", cpus)?,
+            overlay_counters: CpuTable::take(bpf, "OVERLAY_COUNTERS", cpus)?,
+            stages: ProgramArray::try_from(take_map(bpf, "STAGES")?).context(|| "map STAGES".into())?,
             live: Table::take(bpf, "LIVE")?,
             sequences: Table::take(bpf, "SEQUENCES")?,
             paces: Table::take(bpf, "PACES")?,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt};
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -33,6 +33,9 @@ pub(crate) struct Link {
     pub(crate) carrier: bool,
     /// Bytes of the network layer.
     pub(crate) mtu: u32,
+    pub(crate) mac: [u8; 6],
+    /// One end of a veth pair whose other end is in another network namespace.
+    pub(crate) peer: bool,
     pub(crate) alias: Option<String>,
     /// Frames that the device did not take.
     pub(crate) tx_dropped: u64,
@@ -216,12 +219,18 @@ fn read_link(message: &LinkMessage) -> Option<(String, Link)> {
         up: flags.contains(LinkFlags::Up),
         carrier: flags.contains(LinkFlags::LowerUp),
         mtu: 0,
+        mac: [0; 6],
+        peer: false,
         alias: None,
         tx_dropped: 0,
     };
     let mut name = None;
+    let (mut veth, mut elsewhere) = (false, false);
     for attribute in &message.attributes {
         match attribute {
+            LinkAttribute::Address(mac) => link.mac = mac.as_slice().try_into().unwrap_or_default(),
+            LinkAttribute::LinkNetNsId(_) => elsewhere = true,
+            LinkAttribute::LinkInfo(info) => veth = info.contains(&LinkInfo::Kind(InfoKind::Veth)),
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::IfAlias(text) => link.alias = Some(text.clone()),
@@ -229,6 +238,7 @@ fn read_link(message: &LinkMessage) -> Option<(String, Link)> {
             _ => {}
         }
     }
+    link.peer = veth && elsewhere;
     Some((name?, link))
 }
 

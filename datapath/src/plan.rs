@@ -9,7 +9,7 @@ use podwire_core::abi::{Direction, Liveness, PolicyRow, SessionKind, SessionRow,
 use podwire_core::stage::copy::is_numbered;
 use podwire_core::wire::encap::{Encapsulation, OuterAddresses, OuterTemplate, Tunnel, TunnelKind};
 
-use crate::compile::{EndpointRules, Nature, Policy, Rule, Sources};
+use crate::compile::{EndpointRules, Guarded, Nature, Policy, Rule, Sources};
 use crate::desired::{
     Allowed, Desired, Endpoint, Engine, Guard, Mirror, Oversize, Redirect, SessionOptions, Target,
 };
@@ -219,7 +219,7 @@ pub(crate) fn rules(
         .iter()
         .filter_map(|endpoint| {
             let slot = slot_of(&endpoint.name)?;
-            let rules = EndpointRules { slot, guard: sources(endpoint), ..EndpointRules::default() };
+            let rules = EndpointRules { slot, sources: sources(endpoint), ..EndpointRules::default() };
             Some((endpoint.name.as_str(), rules))
         })
         .collect();
@@ -252,15 +252,19 @@ pub(crate) fn rules(
     by_endpoint.into_values().collect()
 }
 
-/// The sources that are an endpoint's own; `None` when nobody looks.
+/// The sources that are an endpoint's own; `None` when they are not known.
 fn sources(endpoint: &Endpoint) -> Option<Sources> {
-    if endpoint.guard == Guard::Off {
+    if endpoint.mac.is_none() && endpoint.ips.is_empty() {
         return None;
     }
     let mut sources = Sources {
         macs: endpoint.mac.into_iter().collect(),
         prefixes: endpoint.ips.iter().map(|address| IpNet::from(*address)).collect(),
-        enforced: endpoint.guard == Guard::Enforce,
+        guard: match endpoint.guard {
+            Guard::Off => None,
+            Guard::Observe => Some(Guarded::Observed),
+            Guard::Enforce => Some(Guarded::Dropped),
+        },
     };
     for allowed in &endpoint.allowed {
         match allowed {

@@ -19,8 +19,26 @@ pub(crate) const SEGMENT: &str = "segment";
 pub(crate) const RETURNED: &str = "returned";
 pub(crate) const FROM_UPLINK: &str = "from_uplink";
 
+pub(crate) const FROM_OVERLAY: &str = "from_overlay";
+pub(crate) const TO_OVERLAY: &str = "to_overlay";
+
+/// Programs that others end in, in the order of map `STAGES`.
+const STAGES: [&str; 3] = ["leave", "deliver", "answer"];
+
 /// All of them.
-pub(crate) const NAMES: [&str; 6] = [FROM_POD, TO_POD, MIRROR, SEGMENT, RETURNED, FROM_UPLINK];
+pub(crate) const NAMES: [&str; 11] = [
+    FROM_POD,
+    TO_POD,
+    MIRROR,
+    SEGMENT,
+    RETURNED,
+    FROM_UPLINK,
+    FROM_OVERLAY,
+    TO_OVERLAY,
+    STAGES[0],
+    STAGES[1],
+    STAGES[2],
+];
 
 static OBJECT: &[u8] = include_bytes_aligned!("../bpf/podwire.bpf.o");
 
@@ -32,7 +50,7 @@ pub(crate) fn load(pins: &Pins) -> Result<(Ebpf, Maps), Error> {
         loader.map_pin_path(name, path.as_path());
     }
     let mut bpf = loader.load(&object()?).context(|| "loading the BPF object".into())?;
-    let maps = Maps::take(&mut bpf)?;
+    let mut maps = Maps::take(&mut bpf)?;
     let config = maps.config.get(0)?;
     let written = config.generation != 0;
     if written && (config.abi_version != ABI_VERSION || config.layout_hash != layout::HASH) {
@@ -46,6 +64,12 @@ pub(crate) fn load(pins: &Pins) -> Result<(Ebpf, Maps), Error> {
     }
     for name in NAMES {
         links::classifier(&mut bpf, name)?.load().context(|| format!("loading program {name}"))?;
+    }
+    // Replaced in place: a packet gets the old program or the new one.
+    for (index, name) in (0..).zip(STAGES) {
+        let program = links::classifier(&mut bpf, name)?;
+        let descriptor = program.fd().context(|| format!("program {name}"))?;
+        maps.stages.set(index, descriptor, 0).context(|| format!("entering program {name}"))?;
     }
     Ok((bpf, maps))
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use podwire_core::abi::{
-    Direction, EndpointCounters, GuardCounters, PolicyCounters, Reason, SessionCounters,
+    Direction, EgressCounters, EndpointCounters, GuardCounters, OverlayCounters, PolicyCounters, Reason,
+    SessionCounters,
 };
 
 use crate::compile::Usage;
@@ -81,6 +82,10 @@ pub struct Counters {
     pub endpoints: Vec<(String, Direction, EndpointCounters)>,
     /// By endpoint name: what its guard found.
     pub guards: Vec<(String, GuardCounters)>,
+    /// By Egress policy name.
+    pub egresses: Vec<(String, EgressCounters)>,
+    /// Of the overlay: out of it, into it.
+    pub overlay: [OverlayCounters; 2],
     /// By session.
     pub sessions: Vec<(u32, Target, SessionCounters)>,
     /// By the name of a mirror or redirect.
@@ -103,6 +108,17 @@ pub(crate) fn sum_endpoint(mut sum: EndpointCounters, row: &EndpointCounters) ->
     sum.dropped_bytes += row.dropped_bytes;
     sum.mirrored_packets += row.mirrored_packets;
     sum.mirrored_bytes += row.mirrored_bytes;
+    sum
+}
+
+/// Adds the counters of one CPU.
+pub(crate) fn sum_egress(mut sum: EgressCounters, row: &EgressCounters) -> EgressCounters {
+    sum.marked_packets += row.marked_packets;
+    sum.marked_bytes += row.marked_bytes;
+    sum.forwarded_packets += row.forwarded_packets;
+    sum.forwarded_bytes += row.forwarded_bytes;
+    sum.nowhere_packets += row.nowhere_packets;
+    sum.limited_packets += row.limited_packets;
     sum
 }
 

@@ -6,10 +6,10 @@ use aya_ebpf::{
 };
 use podwire_core::{
     abi::{
-        ChunkRow, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow, EndpointCounters, EndpointRow,
-        FlowKey, FlowRow, GuardCounters, LiveRow, NetworkRow, NodeRow, OverlayCounters, PolicyCounters,
-        PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TargetRow,
-        TripKey, TripRow, TunnelKey, limits,
+        AddressRow, ChunkRow, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow, EndpointCounters,
+        EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, NetworkRow, NodeRow, OverlayCounters,
+        PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow,
+        SpanRow, TargetRow, TripKey, TripRow, TunnelKey, limits,
     },
     stage::Facts,
     wire::encap::PerPacket,
@@ -71,6 +71,9 @@ pub static TARGETS: Array<TargetRow, { BANKS * limits::TARGETS as usize }> = Arr
 
 #[btf_map(name = "EGRESSES")]
 pub static EGRESSES: Array<EgressRow, { BANKS * limits::EGRESSES as usize }> = Array::new();
+
+#[btf_map(name = "EGRESS_ADDRESSES")]
+pub static EGRESS_ADDRESSES: Array<AddressRow, { limits::EGRESS_ADDRESSES as usize }> = Array::new();
 
 #[btf_map(name = "EGRESS_IDS")]
 pub static EGRESS_IDS: HashMap<u32, u32, { limits::EGRESSES as usize }> = HashMap::new();

@@ -8,6 +8,7 @@ use podwire_core::abi::{
 };
 
 use super::error::Table;
+use super::routes::Routes;
 use super::rows::{Layout, RowId};
 
 /// The tables of one generation, in no bank yet.
@@ -23,6 +24,8 @@ pub struct Image {
     rulesets: Vec<RulesetRow>,
     /// In the order of slots.
     endpoints: Vec<Compiled>,
+    /// Behind the nodes and prefixes of the rules.
+    routes: Routes,
 }
 
 /// An endpoint, compiled.
@@ -31,6 +34,10 @@ pub(super) struct Compiled {
     pub(super) slot: u32,
     /// Rule set by direction.
     pub(super) rulesets: [Option<u32>; 2],
+    /// Rule set of its Egress policies.
+    pub(super) leaving: Option<u32>,
+    /// MAC address of the interface's host side.
+    pub(super) gateway: [u8; 6],
     /// `FLAG_…` of [`EndpointRow`].
     pub(super) flags: u32,
     /// The tries of its own sources: MAC addresses, IPv4, IPv6.
@@ -75,6 +82,8 @@ pub struct BankTables {
     pub spans: Section<SpanRow>,
     /// Map `RULESETS`.
     pub rulesets: Section<RulesetRow>,
+    /// The tries of IPv4 and IPv6 destinations; see [`podwire_core::abi::NetworkRow::routes_v4`].
+    pub routes: [u32; 2],
     /// Map `ENDPOINTS`: every row of the bank, so that none of an earlier generation stays.
     pub endpoints: Section<EndpointRow>,
 }
@@ -104,6 +113,7 @@ pub(super) struct Parts {
     pub(super) spans: Vec<SpanRow>,
     pub(super) rulesets: Vec<RulesetRow>,
     pub(super) endpoints: Vec<Compiled>,
+    pub(super) routes: Routes,
 }
 
 impl Image {
@@ -120,6 +130,7 @@ impl Image {
             rulesets: parts.rulesets.iter().map(|ruleset| moved.ruleset(ruleset, 0)).collect(),
             endpoints: parts.endpoints.iter().map(|compiled| moved.endpoint(compiled)).collect(),
             chunks: layout.chunks,
+            routes: parts.routes,
         }
     }
 
@@ -137,14 +148,25 @@ impl Image {
                 endpoint.rulesets =
                     compiled.rulesets.map(|index| index.map_or(0, |index| ruleset + index + 1));
                 endpoint.flags = compiled.flags;
+                endpoint.gateway = compiled.gateway;
+                endpoint.egress = compiled.leaving.map_or(0, |index| ruleset + index + 1);
                 let [macs, v4, v6] = compiled.sources.map(|entry| moved.entry(entry.0));
                 (endpoint.macs, endpoint.sources_v4, endpoint.sources_v6) = (macs, v4, v6);
             }
         }
+        let targets = bank * limits::TARGETS;
+        let led = Move {
+            row: |target: u32| if target == 0 { 0 } else { target + targets },
+            node: node + self.nodes.len() as u32,
+            prefix: prefix + self.prefixes.len() as u32,
+        };
+        let nodes = self.nodes.iter().map(|row| moved.node(row));
+        let prefixes = self.prefixes.iter().map(|row| moved.prefix(row));
         BankTables {
             bank,
-            nodes: section(node, self.nodes.iter().map(|row| moved.node(row))),
-            prefixes: section(prefix, self.prefixes.iter().map(|row| moved.prefix(row))),
+            nodes: section(node, nodes.chain(self.routes.nodes.iter().map(|row| led.node(row)))),
+            prefixes: section(prefix, prefixes.chain(self.routes.prefixes.iter().map(|row| led.prefix(row)))),
+            routes: self.routes.roots.map(|root| led.entry(root.0)),
             chunks: section(limits::RULESET_CHUNKS + chunk_offset, self.chunks.iter().copied()),
             spans: section(span, self.spans.iter().copied()),
             rulesets: section(ruleset, self.rulesets.iter().map(|row| moved.ruleset(row, span))),
@@ -153,15 +175,15 @@ impl Image {
     }
 
     /// Whether an endpoint's packets of this direction have to be looked at: rules can match them, they are answers
-    /// within connections, or their source is guarded.
+    /// within connections, their source is guarded, or podwire leads them.
     pub fn has_rules(&self, slot: u32, direction: Direction) -> bool {
         self.endpoints.binary_search_by_key(&slot, |compiled| compiled.slot).is_ok_and(|index| {
             let compiled = &self.endpoints[index];
             let stateful = compiled.flags & EndpointRow::FLAG_STATEFUL != 0;
-            let guarded = compiled.flags & (EndpointRow::FLAG_OBSERVE | EndpointRow::FLAG_ENFORCE) != 0;
+            let from_pod = EndpointRow::FLAG_OBSERVE | EndpointRow::FLAG_ENFORCE | EndpointRow::FLAG_LEAVES;
             compiled.rulesets[direction as usize].is_some()
                 || stateful && compiled.rulesets != [None, None]
-                || guarded && direction == Direction::Egress
+                || compiled.flags & from_pod != 0 && direction == Direction::Egress
         })
     }
 
@@ -170,8 +192,8 @@ impl Image {
         [
             (Table::Endpoints, self.endpoints.len()),
             (Table::Rulesets, self.rulesets.len()),
-            (Table::Nodes, self.nodes.len()),
-            (Table::Prefixes, self.prefixes.len()),
+            (Table::Nodes, self.nodes.len() + self.routes.nodes.len()),
+            (Table::Prefixes, self.prefixes.len() + self.routes.prefixes.len()),
             (Table::Chunks, self.chunks.len()),
             (Table::Spans, self.spans.len()),
         ]

@@ -16,6 +16,7 @@ mod error;
 mod image;
 pub mod naive;
 mod ranges;
+mod routes;
 mod rows;
 pub mod rule;
 mod ruleset;
@@ -33,7 +34,7 @@ use podwire_core::abi::{Direction, EndpointRow, Entry, RulesetRow, SpanRow};
 
 pub use error::{CompileError, Table};
 pub use image::{BankTables, Image, Section, Usage};
-pub use rule::{AddressSet, EndpointRules, Nature, Policy, Rule, Sources, TcpFlags};
+pub use rule::{AddressSet, Destinations, EndpointRules, Guarded, Nature, Policy, Rule, Sources, TcpFlags};
 pub use synthetic::synthetic;
 
 use error::fits;
@@ -50,6 +51,14 @@ use trie::Tries;
 /// When something does not fit its table, or a slot or session number is out of range or, for a slot, given
 /// twice.
 pub fn compile(endpoints: &[EndpointRules]) -> Result<Image, CompileError> {
+    compile_with(endpoints, &Destinations::default())
+}
+
+/// [`compile`], with the destinations that the node knows.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with(endpoints: &[EndpointRules], destinations: &Destinations) -> Result<Image, CompileError> {
     let mut sorted: Vec<_> = endpoints.iter().collect();
     sorted.sort_by_key(|endpoint| endpoint.slot);
     for same in sorted.chunk_by(|left, right| left.slot == right.slot) {
@@ -68,15 +77,35 @@ pub fn compile(endpoints: &[EndpointRules]) -> Result<Image, CompileError> {
             compiler.ruleset(&table, &endpoint.egress, Direction::Egress, &mut rows, endpoint.slot)?;
         let mut flags = if table.is_stateful() { EndpointRow::FLAG_STATEFUL } else { 0 };
         let mut sources = [Entry::NONE; 3];
-        if let Some(guard) = &endpoint.guard {
-            flags |= if guard.enforced { EndpointRow::FLAG_ENFORCE } else { EndpointRow::FLAG_OBSERVE };
-            sources = sources::compile(guard, &mut rows, &mut compiler.tries, endpoint.slot)?;
+        if let Some(own) = &endpoint.sources {
+            flags |= match own.guard {
+                Some(Guarded::Dropped) => EndpointRow::FLAG_ENFORCE,
+                Some(Guarded::Observed) => EndpointRow::FLAG_OBSERVE,
+                None => 0,
+            };
+            sources = sources::compile(own, &mut rows, &mut compiler.tries, endpoint.slot)?;
         }
-        slots.push(Compiled { slot: endpoint.slot, rulesets: [ingress, egress], flags, sources });
+        let mut leaving = None;
+        if let Some(policies) = &endpoint.leaving {
+            flags |= EndpointRow::FLAG_LEAVES;
+            let table = ruleset::SlotTable::of(policies, endpoint.slot)?;
+            leaving = compiler.ruleset(&table, policies, Direction::Egress, &mut rows, endpoint.slot)?;
+        }
+        slots.push(Compiled {
+            slot: endpoint.slot,
+            rulesets: [ingress, egress],
+            leaving,
+            flags,
+            sources,
+            gateway: endpoint.gateway,
+        });
     }
     let Compiler { tries, spans, rulesets, .. } = compiler;
     let (nodes, prefixes) = tries.into_rows();
-    Ok(Image::new(Parts { nodes, prefixes, spans, rulesets, endpoints: slots }, rows.lay_out()?))
+    let routes = routes::compile(destinations)?;
+    fits(Table::Nodes, nodes.len() + routes.nodes.len(), None)?;
+    fits(Table::Prefixes, prefixes.len() + routes.prefixes.len(), None)?;
+    Ok(Image::new(Parts { nodes, prefixes, spans, rulesets, endpoints: slots, routes }, rows.lay_out()?))
 }
 
 /// What is compiled so far, and by which rules it is found again.

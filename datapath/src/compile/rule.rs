@@ -134,8 +134,12 @@ pub struct EndpointRules {
     pub ingress: Vec<Policy>,
     /// For packets from the pod.
     pub egress: Vec<Policy>,
-    /// The sources that are the pod's own, and what becomes of packets with others; `None`: nobody looks.
-    pub guard: Option<Sources>,
+    /// The sources that are the pod's own, where they are known.
+    pub sources: Option<Sources>,
+    /// Its Egress policies, by rank; `None`: podwire does not lead what the pod sends.
+    pub leaving: Option<Vec<Policy>>,
+    /// MAC address of the interface's host side.
+    pub gateway: [u8; 6],
 }
 
 /// The sources that are a pod's own.
@@ -145,6 +149,22 @@ pub struct Sources {
     pub macs: Vec<[u8; 6]>,
     /// Addresses, as prefixes; an IPv6 link-local address is one of its own only when it is here.
     pub prefixes: Vec<IpNet>,
-    /// Packets with other sources are dropped; otherwise they are counted.
-    pub enforced: bool,
+    /// What becomes of packets with other sources; `None`: nobody looks.
+    pub guard: Option<Guarded>,
+}
+
+/// What becomes of packets with a source that is not the pod's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Guarded {
+    /// They are counted.
+    Observed,
+    /// They are dropped.
+    Dropped,
+}
+
+/// Destinations that the node knows: the longest prefix counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Destinations {
+    /// Each with the number of its target, from 1 to [`podwire_core::abi::limits::TARGETS`] - 1.
+    pub prefixes: Vec<(IpNet, u32)>,
 }

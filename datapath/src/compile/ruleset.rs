@@ -31,19 +31,26 @@ impl SlotTable {
     /// # Errors
     /// Numbers out of range, or more policies than an endpoint can have.
     pub(super) fn new(endpoint: &EndpointRules) -> Result<Self, CompileError> {
-        let mut slots: Vec<Slot> = endpoint
-            .ingress
-            .iter()
-            .chain(&endpoint.egress)
+        Self::of(endpoint.ingress.iter().chain(&endpoint.egress), endpoint.slot)
+    }
+
+    /// # Errors
+    /// As [`Self::new`].
+    pub(super) fn of<'a>(
+        policies: impl IntoIterator<Item = &'a Policy>,
+        endpoint: u32,
+    ) -> Result<Self, CompileError> {
+        let mut slots: Vec<Slot> = policies
+            .into_iter()
             .map(|policy| Slot { nature: policy.nature, number: policy.number, session: policy.session })
             .collect();
         slots.sort_unstable_by_key(|slot| (slot.nature.redirect, slot.number, *slot));
         slots.dedup();
         for slot in &slots {
-            fits(Table::Sessions, usize::from(slot.session) + 1, Some(endpoint.slot))?;
-            fits(Table::Policies, usize::from(slot.number) + 1, Some(endpoint.slot))?;
+            fits(Table::Sessions, usize::from(slot.session) + 1, Some(endpoint))?;
+            fits(Table::Policies, usize::from(slot.number) + 1, Some(endpoint))?;
         }
-        fits(Table::EndpointPolicies, slots.len(), Some(endpoint.slot))?;
+        fits(Table::EndpointPolicies, slots.len(), Some(endpoint))?;
         Ok(Self(slots))
     }
 

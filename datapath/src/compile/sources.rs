@@ -28,19 +28,18 @@ pub(super) fn compile(
     let own = rows.number(&own, endpoint)?;
     let mut root = |ranges: Vec<(u128, u128)>| tries.root(&pieces(ranges, own), endpoint);
     let macs = sources.macs.iter().map(|mac| block(from_bytes(mac), 48)).collect();
-    let v4 = |net: &IpNet| match net {
-        IpNet::V4(net) => Some(block(from_bytes(&net.network().octets()), net.prefix_len())),
-        IpNet::V6(_) => None,
+    let of_family = |v4: bool| {
+        sources.prefixes.iter().filter(|prefix| matches!(prefix, IpNet::V4(_)) == v4).map(block_of).collect()
     };
-    let v6 = |net: &IpNet| match net {
-        IpNet::V4(_) => None,
-        IpNet::V6(net) => Some(block(from_bytes(&net.network().octets()), net.prefix_len())),
-    };
-    Ok([
-        root(macs)?,
-        root(sources.prefixes.iter().filter_map(v4).collect())?,
-        root(sources.prefixes.iter().filter_map(v6).collect())?,
-    ])
+    Ok([root(macs)?, root(of_family(true))?, root(of_family(false))?])
+}
+
+/// First and last key of a prefix.
+pub(super) fn block_of(prefix: &IpNet) -> (u128, u128) {
+    match prefix {
+        IpNet::V4(net) => block(from_bytes(&net.network().octets()), net.prefix_len()),
+        IpNet::V6(net) => block(from_bytes(&net.network().octets()), net.prefix_len()),
+    }
 }
 
 fn from_bytes<const N: usize>(bytes: &[u8; N]) -> u128 {

@@ -7,9 +7,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use podwire_core::abi::{
-    CHUNK_WORDS, ChunkRow, Direction, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow, Generation,
-    GuardCounters, Liveness, PolicyCounters, PolicyRow, PrefixRow, Reason, RulesetRow, SessionCounters,
-    SessionRow, SpanRow, TripKey, TripRow, limits,
+    CHUNK_WORDS, ChunkRow, Direction, EgressCounters, EgressRow, EndpointCounters, EndpointRow, Entry,
+    FlowKey, FlowRow, Generation, GuardCounters, Liveness, NetworkRow, PolicyCounters, PolicyRow, PrefixRow,
+    Reason, RulesetRow, SessionCounters, SessionRow, SpanRow, TargetRow, TripKey, TripRow, limits,
 };
 use podwire_core::stage::{Counters, State, Tables};
 
@@ -33,6 +33,11 @@ pub struct MemoryTables {
     paces: RefCell<HashMap<u32, u64>>,
     policy_counters: RefCell<Vec<PolicyCounters>>,
     endpoint_counters: RefCell<Vec<EndpointCounters>>,
+    networks: [Option<NetworkRow>; 2],
+    targets: HashMap<u32, TargetRow>,
+    egresses: [HashMap<u32, EgressRow>; 2],
+    egress_ids: HashMap<u32, u32>,
+    egress_counters: RefCell<Vec<EgressCounters>>,
     guard_counters: RefCell<Vec<GuardCounters>>,
     session_counters: RefCell<Vec<SessionCounters>>,
     reason_counters: RefCell<[u64; Reason::COUNT]>,
@@ -64,6 +69,11 @@ impl MemoryTables {
                 EndpointCounters::default();
                 2 * limits::ENDPOINTS as usize
             ]),
+            networks: [None, None],
+            targets: HashMap::new(),
+            egresses: [HashMap::new(), HashMap::new()],
+            egress_ids: HashMap::new(),
+            egress_counters: RefCell::new(vec![EgressCounters::default(); limits::EGRESSES as usize]),
             guard_counters: RefCell::new(vec![GuardCounters::default(); limits::ENDPOINTS as usize]),
             session_counters: RefCell::new(vec![SessionCounters::default(); limits::SESSIONS as usize]),
             reason_counters: RefCell::new([0; Reason::COUNT]),
@@ -128,6 +138,27 @@ impl MemoryTables {
     /// The counters of an endpoint and direction.
     pub fn endpoint_counters(&self, slot: u32, direction: Direction) -> Option<EndpointCounters> {
         self.endpoint_counters.borrow().get(counter_index(slot, direction)).copied()
+    }
+
+    /// Writes the network of a bank, 0 or 1.
+    pub fn set_network(&mut self, bank: u32, row: NetworkRow) {
+        self.networks[bank as usize & 1] = Some(row);
+    }
+
+    /// Writes a destination by absolute index.
+    pub fn set_target(&mut self, index: u32, row: TargetRow) {
+        self.targets.insert(index, row);
+    }
+
+    /// Writes an Egress policy in a bank, 0 or 1, which other nodes know by the row's number.
+    pub fn set_egress(&mut self, bank: u32, policy: u32, row: EgressRow) {
+        self.egresses[bank as usize & 1].insert(policy, row);
+        self.egress_ids.insert(row.id, policy);
+    }
+
+    /// What an Egress policy did.
+    pub fn egress_counters(&self, policy: u32) -> Option<EgressCounters> {
+        self.egress_counters.borrow().get(policy as usize).copied()
     }
 
     /// What the guard counted of an endpoint.
@@ -201,6 +232,22 @@ impl Tables for MemoryTables {
         self.policies[generation.bank() as usize].get(&policy)
     }
 
+    fn network(&self, generation: Generation) -> Option<&NetworkRow> {
+        self.networks[generation.bank() as usize].as_ref()
+    }
+
+    fn target(&self, index: u32) -> Option<&TargetRow> {
+        self.targets.get(&index)
+    }
+
+    fn egress(&self, generation: Generation, policy: u32) -> Option<&EgressRow> {
+        self.egresses[generation.bank() as usize].get(&policy)
+    }
+
+    fn egress_id(&self, id: u32) -> Option<u32> {
+        self.egress_ids.get(&id).copied()
+    }
+
     fn session(&self, generation: Generation, session: u32) -> Option<&SessionRow> {
         self.sessions[generation.bank() as usize].get(&session)
     }
@@ -254,6 +301,12 @@ impl State for MemoryTables {
 impl Counters for MemoryTables {
     fn count_endpoint(&self, slot: u32, direction: Direction, change: impl FnOnce(&mut EndpointCounters)) {
         if let Some(row) = self.endpoint_counters.borrow_mut().get_mut(counter_index(slot, direction)) {
+            change(row);
+        }
+    }
+
+    fn count_egress(&self, policy: u32, change: impl FnOnce(&mut EgressCounters)) {
+        if let Some(row) = self.egress_counters.borrow_mut().get_mut(policy as usize) {
             change(row);
         }
     }

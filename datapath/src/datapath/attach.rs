@@ -17,6 +17,7 @@ impl Datapath {
     pub(super) fn attach_endpoints(&mut self, links: &HashMap<String, Link>) -> Vec<EndpointState> {
         let mut wanted: HashSet<(u32, Direction)> = self.private_hooks(links).into_iter().collect();
         wanted.extend(self.returns.hooks());
+        wanted.extend(self.overlay_hooks());
         let mut states = Vec::new();
         let desired = self.desired.clone();
         for endpoint in &desired.endpoints {

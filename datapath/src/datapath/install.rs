@@ -4,15 +4,18 @@
 use std::collections::{HashMap, HashSet};
 
 use podwire_core::abi::{
-    ABI_VERSION, ConfigRow, Direction, EndpointCounters, Generation, GuardCounters, LiveRow, Liveness,
-    PolicyCounters, PolicyRow, SessionCounters, SessionKind, SessionRow, layout, limits,
+    ABI_VERSION, ConfigRow, Direction, EgressRow, EndpointCounters, Generation, GuardCounters, LiveRow,
+    Liveness, NetworkRow, PolicyCounters, PolicyRow, SessionCounters, SessionKind, SessionRow, TargetRow,
+    layout, limits,
 };
 
+use super::ways::Network;
 use super::{Datapath, InForce};
-use crate::compile;
+use crate::compile::{self, EndpointRules};
 use crate::desired::{Desired, Engine};
 use crate::error::{Error, ErrorKind};
 use crate::netdev::Link;
+use crate::network;
 use crate::plan::{self, SessionKey, SessionPlan};
 use crate::status::{Applied, SessionState};
 
@@ -43,6 +46,7 @@ impl Datapath {
         &mut self,
         desired: &Desired,
         links: &HashMap<String, Link>,
+        network: &Network,
     ) -> Result<Applied, Error> {
         let sessions = self.plan_sessions(desired, links)?;
         self.take_numbers(desired)?;
@@ -56,18 +60,32 @@ impl Datapath {
                 Some((endpoint.name.as_str(), self.endpoints.find(&key)?))
             })
             .collect();
-        let rules = plan::rules(
+        let mut rules = plan::rules(
             desired,
             |name| slots.get(name).copied(),
             |session| self.sessions.find(session),
             |name| self.policies.find(&name.to_owned()),
         );
-        let image = compile::compile(&rules)?;
+        self.add_leaving(desired, links, &slots, network, &mut rules);
+        let image = compile::compile_with(&rules, &network.plan.destinations)?;
+        let mut targets = network.plan.targets.clone();
+        for (number, name) in &network.plan.pods {
+            if slots.get(name.as_str()).is_some_and(|slot| image.has_rules(*slot, Direction::Ingress)) {
+                targets[*number as usize].flags |= TargetRow::FLAG_STAGES;
+            }
+        }
         let mut rows = vec![SessionRow::FREE; limits::SESSIONS as usize];
         for planned in &sessions {
             rows[planned.session as usize] = planned.plan.row;
         }
-        let next = InForce { image, sessions: rows, policies: self.policy_rows(desired) };
+        let next = InForce {
+            image,
+            sessions: rows,
+            policies: self.policy_rows(desired),
+            network: network.row,
+            targets,
+            egresses: network.egresses.clone(),
+        };
         let config = self.maps.config.get(0)?;
         let unchanged = self.in_force.as_ref() == Some(&next)
             && config.mirror_ifindex == self.mirror_ifindex
@@ -83,6 +101,31 @@ impl Datapath {
         Ok(Applied { generation: self.generation.0, sessions, usage, ..Applied::default() })
     }
 
+    /// Who of the endpoints is led, and under which Egress policies.
+    fn add_leaving(
+        &self,
+        desired: &Desired,
+        links: &HashMap<String, Link>,
+        slots: &HashMap<&str, u32>,
+        network: &Network,
+        rules: &mut [EndpointRules],
+    ) {
+        for endpoint in &desired.endpoints {
+            let Some(slot) = slots.get(endpoint.name.as_str()) else {
+                continue;
+            };
+            let Some(rules) = rules.iter_mut().find(|rules| rules.slot == *slot) else {
+                continue;
+            };
+            rules.gateway = links.get(&endpoint.interface).map_or([0; 6], |link| link.mac);
+            let policies =
+                network::leaving(desired, &endpoint.name, |name| self.ways.policies.find(&name.to_owned()));
+            if network.plan.native || network.judged || !policies.is_empty() {
+                rules.leaving = Some(policies);
+            }
+        }
+    }
+
     fn write_and_flip(&mut self, next: &InForce) -> Result<(), Error> {
         let generation = self.generation.next();
         let bank = generation.bank();
@@ -95,6 +138,16 @@ impl Datapath {
         self.maps.endpoints.fill(tables.endpoints.base, &tables.endpoints.rows)?;
         self.maps.sessions.fill(bank * limits::SESSIONS, &next.sessions)?;
         self.maps.policies.fill(bank * limits::POLICIES, &next.policies)?;
+        let targets = bank * limits::TARGETS;
+        self.maps.targets.fill(targets, &next.targets)?;
+        let absolute = |row: &EgressRow| match row.target {
+            0 => *row,
+            target => EgressRow { target: target + targets, ..*row },
+        };
+        let egresses: Vec<EgressRow> = next.egresses.iter().map(absolute).collect();
+        self.maps.egresses.fill(bank * limits::EGRESSES, &egresses)?;
+        let [routes_v4, routes_v6] = tables.routes;
+        self.maps.network.fill(bank, &[NetworkRow { routes_v4, routes_v6, ..next.network }])?;
         self.maps.config.set(
             0,
             ConfigRow {
@@ -162,7 +215,7 @@ impl Datapath {
     }
 
     /// Nothing was applied by this run, but something by an earlier one.
-    fn is_restart(&self) -> bool {
+    pub(super) fn is_restart(&self) -> bool {
         self.in_force.is_none() && self.generation != Generation(0)
     }
 

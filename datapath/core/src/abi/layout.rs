@@ -2,10 +2,10 @@
 //! before pinned maps are adopted.
 
 use super::{
-    ABI_VERSION, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow, EndpointCounters, EndpointRow,
-    FlowKey, FlowRow, GuardCounters, LiveRow, ModeRow, NetworkRow, PolicyCounters, PolicyRow, PrefixRow,
-    Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, TargetRow, TripKey, TripRow, TunnelKey,
-    limits,
+    ABI_VERSION, AddressRow, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow, EndpointCounters,
+    EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, ModeRow, NetworkRow, PolicyCounters, PolicyRow,
+    PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, TargetRow, TripKey, TripRow,
+    TunnelKey, limits,
 };
 use crate::wire::encap::{OUTER_MAX, OuterTemplate};
 
@@ -104,6 +104,7 @@ layouts! {
         marked_packets: u64, marked_bytes: u64, forwarded_packets: u64, forwarded_bytes: u64,
         nowhere_packets: u64, limited_packets: u64,
     }
+    AddressRow { bytes: [u8; 16], family: u32, }
     DeliveryRow { ifindex: u32, flags: u32, }
     PolicyRow { name_hash: u64, returns: u32, flags: u32, }
     LiveRow { probe_at: u64, state: u32, pad: u32, }
@@ -142,7 +143,7 @@ layouts! {
 
 /// Every ABI version and the hash of its layout. A change of the layout fails to compile until a line with a
 /// new version is added here and [`ABI_VERSION`] follows.
-const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 164_159_800)];
+const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 2_958_264_087)];
 
 /// Hash (FNV-1a, 32 bits) of names, offsets and sizes of all rows, of the reasons and of the tables' limits.
 pub const HASH: u32 = hash();
@@ -189,6 +190,7 @@ const fn hash() -> u32 {
         limits::RETURN_TUNNELS,
         limits::TARGETS,
         limits::EGRESSES,
+        limits::EGRESS_ADDRESSES,
         limits::RELAY_RING,
     ];
     let mut i = 0;

@@ -30,6 +30,8 @@ pub const FLOWS: u32 = 65536;
 pub const TRIPS: u32 = 65536;
 /// Destinations, pods and nodes (banked).
 pub const TARGETS: u32 = 4096;
+/// Egress addresses; 0 and the last number are none.
+pub const EGRESS_ADDRESSES: u32 = 8192;
 /// Egress policies (banked).
 pub const EGRESSES: u32 = 1024;
 /// Return ports that are tunnels.

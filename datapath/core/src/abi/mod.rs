@@ -16,6 +16,7 @@
 //! | `NETWORK` | array, two banks | bank | [`NetworkRow`] |
 //! | `TARGETS` | array, two banks | bank × [`limits::TARGETS`] + target; the first of each is none | [`TargetRow`] |
 //! | `EGRESSES` | array, two banks | bank × [`limits::EGRESSES`] + policy | [`EgressRow`] |
+//! | `EGRESS_ADDRESSES` | array | number, from 1 on | [`AddressRow`]; for the agent alone |
 //! | `EGRESS_IDS` | hash | [`EgressRow::id`] | Egress policy |
 //! | `LIVE` | array | session | [`LiveRow`] |
 //! | `SEQUENCES` | array | session | the next sequence number, `u64` |
@@ -65,7 +66,8 @@ pub use copy::{CopyRow, CopyState, SegmentMark};
 pub use counters::{EndpointCounters, GuardCounters, SessionCounters};
 pub use endpoint::{Direction, EndpointRow};
 pub use network::{
-    DeliveryRow, EgressCounters, EgressPlace, EgressRow, NetworkRow, OverlayCounters, TargetKind, TargetRow,
+    AddressRow, DeliveryRow, EgressCounters, EgressPlace, EgressRow, NetworkRow, OverlayCounters, TargetKind,
+    TargetRow,
 };
 pub use policy::{PolicyCounters, PolicyRow};
 pub use reason::Reason;

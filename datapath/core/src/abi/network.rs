@@ -135,6 +135,16 @@ impl Default for EgressRow {
     }
 }
 
+/// An Egress address by its number: an agent that starts again keeps the numbers, which are on packets.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddressRow {
+    /// As [`super::TunnelKey::remote`].
+    pub bytes: [u8; 16],
+    /// 4 or 6; 0 for a free number.
+    pub family: u32,
+}
+
 /// Where an Egress policy's addresses are.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,7 +43,9 @@ fn endpoints() -> impl Strategy<Value = Vec<EndpointRules>> {
             slot,
             egress: egress.unwrap_or_else(|| ingress.clone()),
             ingress,
-            guard: None,
+            sources: None,
+            leaving: None,
+            gateway: [0; 6],
         };
         slots.into_iter().zip(lists).map(endpoint).collect()
     })
