@@ -15,7 +15,8 @@ pub(super) const HELD: &str = "held";
 pub(super) const UNKNOWN: &str = "unknown";
 pub(super) const REMOVE: &str = "add table inet podwire\ndelete table inet podwire\n";
 
-/// The table's comment: names all that the table was made from but the maps' elements.
+/// The last rule's comment: names all that the table was made from but the maps' elements. nft's JSON leaves a
+/// table's own comment out in some versions.
 pub(super) fn frame(wish: &Wish) -> String {
     let nets = format!("{:?} {:?}", wish.hold, wish.inside);
     format!("podwire 1 {:#x} {:#x} {:016x}", wish.mask, wish.judged, name_hash(&nets))
@@ -43,7 +44,6 @@ pub(super) fn whole(wish: &Wish, frame: &str) -> String {
     .concat();
     format!(
         r#"{REMOVE}table inet {TABLE} {{
-  comment "{frame}"
   counter {HELD} {{ }}
   counter {UNKNOWN} {{ }}
 {sets}
@@ -58,7 +58,7 @@ pub(super) fn whole(wish: &Wish, frame: &str) -> String {
     meta mark & {mask:#x} == {{ 0, {judged:#x} }} return
     meta nfproto ipv4 snat ip to meta mark & {mask:#x} map @snat4
     meta nfproto ipv6 snat ip6 to meta mark & {mask:#x} map @snat6
-    counter name {UNKNOWN} drop
+    counter name {UNKNOWN} drop comment "{frame}"
   }}
 }}
 "#
@@ -87,7 +87,7 @@ pub(super) fn difference(old: &BTreeMap<u32, IpAddr>, new: &BTreeMap<u32, IpAddr
 
 /// What the kernel has, from `nft -j list table`.
 pub(super) fn read(handle: u64, answer: &Value) -> Table {
-    let comment = objects(answer, "table").find_map(|table| table["comment"].as_str());
+    let comment = objects(answer, "rule").find_map(|rule| rule["comment"].as_str());
     let mut addresses = BTreeMap::new();
     for map in objects(answer, "map") {
         for element in map["elem"].as_array().into_iter().flatten() {

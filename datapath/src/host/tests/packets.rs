@@ -21,9 +21,9 @@ fn wish(addresses: &[(u32, &str)]) -> Wish {
 
 fn mark(node: &NetNs, mark: &str) {
     let _ = node.run(&["nft", "delete", "table", "ip", "test"]);
-    let rules = format!(
-        "table ip test {{ chain c {{ type filter hook prerouting priority mangle; iifname \"pod0\" meta mark set {mark}; }} }}"
-    );
+    let hook = "type filter hook prerouting priority mangle";
+    let rules =
+        format!("table ip test {{\n chain c {{\n {hook};\n iifname \"pod0\" meta mark set {mark}\n }}\n}}\n");
     node.run_ok(&["nft", &rules]).unwrap();
 }
 
