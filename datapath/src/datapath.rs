@@ -52,6 +52,8 @@ pub struct Options {
     pub segment_device: String,
     /// The interface towards other nodes, by which tunnelled packets come back from tools.
     pub uplink: Option<String>,
+    /// Whether pods' interfaces get the overlay's MTU where podwire forwards: both ends, downwards only.
+    pub lower_pod_mtu: bool,
     /// `skb->mark` of copies. Only copies carry it; marks of other packets are never changed.
     pub copy_mark: u32,
     /// Name of the VXLAN device towards the other nodes.
@@ -73,6 +75,7 @@ impl Default for Options {
             mirror_device: "pw-mirror".into(),
             segment_device: "pw-segment".into(),
             uplink: None,
+            lower_pod_mtu: true,
             copy_mark: 0x7077_0001,
             overlay_device: "pw-overlay".into(),
             overlay_port: 4789,
@@ -262,6 +265,8 @@ impl Datapath {
         for reason in Reason::ALL {
             counters.reasons.push((*reason, self.maps.reason(*reason)?));
         }
+        let host = self.ways.snat()?;
+        (counters.held_packets, counters.unmapped_packets) = (host.held, host.unknown);
         let links = self.netdev.links()?;
         counters.segment_queue_drops =
             links.get(&self.options.segment_device).map_or(0, |link| link.tx_dropped);

@@ -18,7 +18,6 @@ pub mod compile;
 mod datapath;
 mod desired;
 mod error;
-#[allow(dead_code, reason = "called by the datapath's apply, which takes these modules up one by one")]
 mod host;
 mod internal;
 mod links;

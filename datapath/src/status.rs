@@ -84,6 +84,10 @@ pub struct Counters {
     pub guards: Vec<(String, GuardCounters)>,
     /// By Egress policy name.
     pub egresses: Vec<(String, EgressCounters)>,
+    /// Packets of pods that podwire does not know, held back on their way out of the cluster.
+    pub held_packets: u64,
+    /// Packets with the mark of an Egress address that is not there, dropped.
+    pub unmapped_packets: u64,
     /// Of the overlay: out of it, into it.
     pub overlay: [OverlayCounters; 2],
     /// By session.

@@ -13,7 +13,9 @@ use podwire_core::{
 use crate::{leave as way, maps, skb::Skb, tables::Maps, verdict};
 
 /// MAC address of the overlay device of every node.
-pub const MAC: [u8; 6] = [0x02, 0x70, 0x77, 0, 0, 1];
+const MAC: [u8; 6] = [0x02, 0x70, 0x77, 0, 0, 1];
+/// Who frames in the overlay are from: the kernel takes one from its own address for a loop (`vxlan_set_mac`).
+const SENDER: [u8; 6] = [0x02, 0x70, 0x77, 0, 0, 2];
 /// Rows of `OVERLAY_COUNTERS`.
 const OUT_OF: u32 = 0;
 const INTO: u32 = 1;
@@ -21,7 +23,7 @@ const INTO: u32 = 1;
 /// Sends a pod's packet to a node.
 #[inline(always)]
 pub fn send(packet: Skb, network: &NetworkRow, target: &TargetRow, vni: u32) -> i32 {
-    let ready = packet.hop() && packet.store_macs(&MAC, &MAC) && packet.set_tunnel(target, vni);
+    let ready = packet.hop() && packet.store_macs(&MAC, &SENDER) && packet.set_tunnel(target, vni);
     if !ready {
         Maps.count_reason(Reason::EncapsulationRefused);
         return verdict::DROP;
@@ -85,7 +87,7 @@ pub fn entering(ctx: &TcContext) -> i32 {
     let target = leave::towards(&packet.facts(), generation, &Maps);
     let vni = Maps.network(generation).map_or(0, |network| network.overlay_vni);
     match Maps.target(target) {
-        Some(row) if target != 0 && packet.set_tunnel(row, vni) => {
+        Some(row) if target != 0 && packet.store_macs(&MAC, &SENDER) && packet.set_tunnel(row, vni) => {
             book(INTO, len, Verdict::Pass);
             verdict::NEXT
         }

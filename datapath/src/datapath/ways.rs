@@ -12,7 +12,7 @@ use podwire_core::abi::{AddressRow, Direction, EgressCounters, EgressPlace, Egre
 use super::Datapath;
 use crate::desired::{Desired, EgressNode};
 use crate::error::{Context, Error, ErrorKind};
-use crate::host::{address, overlay, routes, snat, sysctl};
+use crate::host::{address, mtu, overlay, routes, snat, sysctl};
 use crate::links::Place;
 use crate::netdev::Link;
 use crate::network::{self, NetworkPlan};
@@ -31,6 +31,10 @@ pub(super) struct Ways {
     /// The overlay device.
     pub(super) overlay: Option<u32>,
     had_routes: bool,
+    /// Unknown pods are held back.
+    holds: bool,
+    /// Pods' interfaces whose MTU is as it should be, and that MTU.
+    lowered: HashMap<u32, u32>,
 }
 
 impl Ways {
@@ -44,7 +48,19 @@ impl Ways {
             own: address::Addresses::default(),
             overlay: None,
             had_routes: true,
+            holds: false,
+            lowered: HashMap::new(),
         }
+    }
+}
+
+impl Ways {
+    /// What the host dropped; nothing while there is no table.
+    pub(super) fn snat(&self) -> Result<snat::Counters, Error> {
+        if self.addresses.iter().next().is_none() && !self.holds {
+            return Ok(snat::Counters::default());
+        }
+        self.snat.counters()
     }
 }
 
@@ -80,6 +96,7 @@ impl Datapath {
         let overlay = self.ways.overlay.unwrap_or(0);
         let options = &self.options;
         let row = network::row(&plan, judged, overlay, options.overlay_vni, options.egress_mark);
+        self.ways.holds = judged;
         let wish = self.snat_wish(desired, &row, judged, true);
         note(&mut problems, self.ways.snat.apply(&wish));
         for (id, number) in self.ids(desired) {
@@ -95,6 +112,7 @@ impl Datapath {
         links: &HashMap<String, Link>,
         network: &mut Network,
     ) -> Result<(), Error> {
+        self.lower_pods(desired, links, network);
         let problems = &mut network.problems;
         let (ways, neighbours) = network::host_ways(desired, links, &network.plan, self.ways.overlay);
         if self.ways.had_routes || !ways.is_empty() {
@@ -125,6 +143,25 @@ impl Datapath {
             note(problems, overlay::remove(&self.netdev));
         }
         Ok(())
+    }
+
+    /// Lowers the MTU of pods to what the overlay carries, each once: who raises it again has a reason.
+    fn lower_pods(&mut self, desired: &Desired, links: &HashMap<String, Link>, network: &mut Network) {
+        let (true, true, Some(mtu)) =
+            (network.plan.native, self.options.lower_pod_mtu, network.plan.overlay_mtu)
+        else {
+            return;
+        };
+        for endpoint in &desired.endpoints {
+            let Some(link) = links.get(&endpoint.interface) else {
+                continue;
+            };
+            if self.ways.lowered.insert(link.index, mtu) != Some(mtu) {
+                note(&mut network.problems, mtu::lower(&self.netdev, &endpoint.interface, mtu));
+            }
+        }
+        let known: BTreeSet<u32> = links.values().map(|link| link.index).collect();
+        self.ways.lowered.retain(|ifindex, _| known.contains(ifindex));
     }
 
     /// The hooks of the overlay device.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use anyhow::{Context, Result, ensure};
 use ipnet::IpNet;
 use podwire_datapath::compile::tables::MemoryTables;
-use podwire_datapath::compile::{self, EndpointRules, Sources, naive};
+use podwire_datapath::compile::{self, EndpointRules, Guarded, Sources, naive};
 use podwire_datapath::core::abi::{Direction, Generation, GuardCounters, Reason, SessionKind, SessionRow};
 use podwire_datapath::core::stage::copy::{Outcome, Stamp, is_numbered};
 use podwire_datapath::core::stage::{self, Beside, Copies, Tables, Tag, Verdict};
@@ -288,8 +288,13 @@ fn row(target: &Target) -> Result<SessionRow> {
 }
 
 /// The sources that are an endpoint's own, as its fields say it.
-fn sources(endpoint: &Endpoint) -> Option<Sources> {
-    let mut sources = Sources { enforced: endpoint.guard == Guard::Enforce, ..Sources::default() };
+fn sources(endpoint: &Endpoint) -> Sources {
+    let guard = match endpoint.guard {
+        Guard::Off => None,
+        Guard::Observe => Some(Guarded::Observed),
+        Guard::Enforce => Some(Guarded::Dropped),
+    };
+    let mut sources = Sources { guard, ..Sources::default() };
     sources.macs.extend(endpoint.mac);
     sources.prefixes.extend(endpoint.ips.iter().map(|address| IpNet::from(*address)));
     for allowed in &endpoint.allowed {
@@ -303,7 +308,7 @@ fn sources(endpoint: &Endpoint) -> Option<Sources> {
         let link_local = 0xfe80 << 112 | u128::from(u64::from_be_bytes(identifier));
         sources.prefixes.push(IpNet::from(IpAddr::from(Ipv6Addr::from(link_local))));
     }
-    (endpoint.guard != Guard::Off).then_some(sources)
+    sources
 }
 
 fn endpoint_rules(
@@ -313,7 +318,7 @@ fn endpoint_rules(
     sessions: &BTreeMap<u16, (Target, SessionRow)>,
 ) -> Result<EndpointRules> {
     let endpoint = desired.endpoints.iter().find(|endpoint| endpoint.name == name).context("no endpoint")?;
-    let mut rules = EndpointRules { slot, guard: sources(endpoint), ..EndpointRules::default() };
+    let mut rules = EndpointRules { slot, sources: Some(sources(endpoint)), ..EndpointRules::default() };
     for mirror in desired.mirrors.iter().filter(|mirror| mirror.endpoints.iter().any(|other| other == name)) {
         let (session, _) = sessions
             .iter()
