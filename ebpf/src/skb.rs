@@ -8,7 +8,7 @@ use aya_ebpf::{
 };
 use podwire_core::{
     abi::{Reason, TargetRow, limits},
-    stage::{Facts, Own, Packet, Tables, Tag},
+    stage::{Facts, Own, Packet, Tables, Tag, leave::Remote},
     wire::{ethernet, ipv4, ipv6},
 };
 
@@ -308,7 +308,7 @@ impl Skb {
 
     /// The VNI and the sender's address of the tunnel that the frame came by; see [`TargetRow::remote`].
     #[inline(always)]
-    pub fn tunnel(self) -> Option<(u32, [u8; 16])> {
+    pub fn tunnel(self) -> Option<(u32, Remote)> {
         // SAFETY: all-zero is a valid value of this plain C structure.
         let mut key: bpf_tunnel_key = unsafe { core::mem::zeroed() };
         for flags in [0, BPF_F_TUNINFO_IPV6 as u64] {
@@ -323,7 +323,7 @@ impl Skb {
             let (v4, v6) = unsafe { (key.__bindgen_anon_1.remote_ipv4, key.__bindgen_anon_1.remote_ipv6) };
             // IPv4's number is in host order, IPv6's words are as on the wire.
             let words = if flags == 0 { [v4.to_be(), 0, 0, 0] } else { v6 };
-            return Some((key.tunnel_id, from_words(words)));
+            return Some((key.tunnel_id, Remote { address: from_words(words), v4: flags == 0 }));
         }
         None
     }

@@ -129,7 +129,7 @@ impl Datapath {
         self.ways.addresses.retain(|address| wanted.contains(address));
         let wish = self.snat_wish(desired, &network.row, network.judged, false);
         note(problems, self.ways.snat.apply(&wish));
-        let wish = self.address_wish(desired, links);
+        let wish = self.address_wish(desired, links, network.plan.native);
         note(problems, self.ways.own.apply(&self.netdev, &wish));
         let ids = self.ids(desired);
         let stale: Vec<u32> =
@@ -320,10 +320,14 @@ impl Datapath {
         }
     }
 
-    fn address_wish(&self, desired: &Desired, links: &HashMap<String, Link>) -> address::Wish {
+    fn address_wish(&self, desired: &Desired, links: &HashMap<String, Link>, native: bool) -> address::Wish {
         let uplink = self.options.uplink.as_ref().and_then(|name| links.get(name));
         let own = desired.egresses.iter().filter(|egress| egress.own && egress.node == EgressNode::Here);
-        own.flat_map(|egress| &egress.ips).filter_map(|address| Some((uplink?.index, *address))).collect()
+        let egress = own.flat_map(|egress| &egress.ips).filter_map(|address| Some((uplink?.index, *address)));
+        // The host's stack speaks to pods of other nodes as this address, and sends its errors from it.
+        let cidrs = desired.network.pod_cidrs.iter().filter(|_| native);
+        let overlay = cidrs.filter_map(|cidr| Some((self.ways.overlay?, cidr.network())));
+        egress.chain(overlay).collect()
     }
 }
 

@@ -77,7 +77,9 @@ impl Addresses {
                 LinkAttribute::Address(mac) => <[u8; 6]>::try_from(mac.as_slice()).ok(),
                 _ => None,
             });
-            if let (true, Some(mac), Some(addresses)) = (carrier, mac, news.remove(&ifindex)) {
+            // On a device without neighbours nobody listens.
+            let heard = carrier && !link.header.flags.contains(LinkFlags::Noarp);
+            if let (true, Some(mac), Some(addresses)) = (heard, mac, news.remove(&ifindex)) {
                 announce::announce(ifindex, mac, addresses)?;
             }
         }

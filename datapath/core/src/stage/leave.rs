@@ -6,7 +6,7 @@
 //!                       └─► out of the cluster ► Egress policy ─┬─► here: mark, the host translates
 //!                                                               ├─► the policy's node, by the overlay
 //!                                                               └─► no such node: dropped
-//!  overlay ─► does the source belong to its node? ─┬─► a pod of this node
+//!  overlay ─► is the source the sending node's? ────┬─► a pod of this node
 //!                                                  ├─► under the name of an Egress policy: mark
 //!                                                  └─► this node itself
 //! ```
@@ -160,24 +160,49 @@ pub const fn spread(source: Key) -> u32 {
     (mixed >> 32) as u32
 }
 
+/// The sender of a tunnel's packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// As [`crate::abi::TargetRow::remote`].
+    pub address: [u8; 16],
+    /// Whether four bytes of it count.
+    pub v4: bool,
+}
+
+impl Remote {
+    #[inline(always)]
+    const fn mode(&self) -> Mode {
+        if self.v4 { Mode::V4 } else { Mode::V6 }
+    }
+
+    #[inline(always)]
+    const fn key(&self) -> Key {
+        let a = &self.address;
+        if self.v4 { Key::from_v4([a[0], a[1], a[2], a[3]]) } else { Key::from_v6(*a) }
+    }
+}
+
 /// The way of what came by the overlay: from the node at `remote`, with this VNI.
 #[inline(always)]
 pub fn arrive<T: Tables + State + Counters>(
     facts: &Facts,
     len: u32,
     vni: u32,
-    remote: &[u8; 16],
+    remote: &Remote,
     generation: Generation,
     tables: &T,
 ) -> Way {
     let Some(network) = tables.network(generation) else {
         return Way::Drop(Reason::TunnelUnknown);
     };
+    let sender = route(network, remote.mode(), remote.key(), tables);
+    let is_node = tables.target(sender).is_some_and(|target| target.kind == TargetKind::Node as u32);
+    if sender == 0 || !is_node {
+        return Way::Drop(Reason::TunnelUnknown);
+    }
+    // What is not of the cluster came to that node from outside: an answer to what left there.
     let source = route(network, facts.mode, facts.source, tables);
-    let from_there = tables
-        .target(source)
-        .is_some_and(|target| target.kind == TargetKind::Node as u32 && is_same(&target.remote, remote));
-    if !from_there {
+    if source != 0 && source != sender {
         return Way::Drop(Reason::OverlaySpoofed);
     }
     if vni & EgressRow::ID_FLAG != 0 {
@@ -224,11 +249,6 @@ fn route<T: Tables>(network: &NetworkRow, mode: Mode, address: Key, tables: &T) 
     };
     let entry = tables.walk(Entry(root), address);
     if matches!(entry.kind(), EntryKind::Row) { entry.index() } else { 0 }
-}
-
-#[inline(always)]
-fn is_same(left: &[u8; 16], right: &[u8; 16]) -> bool {
-    u128::from_ne_bytes(*left) == u128::from_ne_bytes(*right)
 }
 
 /// Whether podwire itself may take a packet one hop further: its time to live is not up, and it fits. The host's
