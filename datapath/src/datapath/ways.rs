@@ -5,8 +5,9 @@
 //! else.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use ipnet::IpNet;
 use podwire_core::abi::{AddressRow, Direction, EgressCounters, EgressPlace, EgressRow, NetworkRow, limits};
 
 use super::Datapath;
@@ -19,6 +20,10 @@ use crate::network::{self, NetworkPlan};
 use crate::program::{FROM_OVERLAY, TO_OVERLAY};
 use crate::slots::Slots;
 use crate::status::EgressState;
+
+/// An address of the overlay device where the CNI forwards: what comes in by a device without one is dropped by the
+/// kernel's reverse path filter, loose or not, when the way back is another device (`__fib_validate_source`).
+const UNUSED: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 112, 112));
 
 /// What is kept of the ways between two applies.
 pub(super) struct Ways {
@@ -325,8 +330,12 @@ impl Datapath {
         let own = desired.egresses.iter().filter(|egress| egress.own && egress.node == EgressNode::Here);
         let egress = own.flat_map(|egress| &egress.ips).filter_map(|address| Some((uplink?.index, *address)));
         // The host's stack speaks to pods of other nodes as this address, and sends its errors from it.
-        let cidrs = desired.network.pod_cidrs.iter().filter(|_| native);
-        let overlay = cidrs.filter_map(|cidr| Some((self.ways.overlay?, cidr.network())));
+        let overlay: Vec<IpAddr> = if native {
+            desired.network.pod_cidrs.iter().map(IpNet::network).collect()
+        } else {
+            vec![UNUSED]
+        };
+        let overlay = overlay.into_iter().filter_map(|address| Some((self.ways.overlay?, address)));
         egress.chain(overlay).collect()
     }
 }
