@@ -63,7 +63,7 @@ pub fn hook(ctx: &TcContext) -> i32 {
             Way::Pod { target } => match Maps.target(target) {
                 Some(target) if leave::may_hop(&packet, &facts, packet.gso_size(), target.mtu) => {
                     Maps.count_endpoint(slot, Direction::Egress, |row| {
-                        row.record(len, Verdict::Taken, mirrored)
+                        row.record(len, Verdict::Taken, mirrored);
                     });
                     return to_pod(ctx, packet, target);
                 }

@@ -67,6 +67,18 @@ impl Program {
         Ok(Self(libbpf_rs::Program::fd_from_id(info.prog_id)?))
     }
 
+    /// The program in a row of a pinned program array.
+    ///
+    /// # Errors
+    /// When there is no such map, or nothing in the row.
+    pub fn in_row(path: &Path, row: u32) -> Result<Self> {
+        use libbpf_rs::{MapCore, MapFlags, MapHandle};
+        let map = MapHandle::from_pinned_path(path).with_context(|| format!("opening {}", path.display()))?;
+        let id = map.lookup(&row.to_ne_bytes(), MapFlags::ANY)?.context("an empty row")?;
+        let id = u32::from_ne_bytes(id.as_slice().try_into()?);
+        Ok(Self(libbpf_rs::Program::fd_from_id(id)?))
+    }
+
     /// A program that returns 0 and does nothing else: what a run costs by itself.
     ///
     /// # Errors

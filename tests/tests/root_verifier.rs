@@ -7,7 +7,9 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use podwire_datapath::core::abi::Direction;
 use podwire_datapath::core::wire::encap::Tunnel;
-use podwire_datapath::{Datapath, Desired, Endpoint, Hook, Mirror, Options, Redirect, Target};
+use podwire_datapath::{
+    Datapath, Desired, Endpoint, Forwarding, Hook, Mirror, Network, Options, Peer, Redirect, Target,
+};
 use podwire_harness::{NetNs, Scratch};
 use podwire_tests::test_run::{Program, Size};
 
@@ -21,6 +23,8 @@ fn root_programs_stay_within_their_budget() -> Result<()> {
     let netns = NetNs::new("verifier")?;
     netns.ip(&["link", "add", "pod0", "type", "veth", "peer", "name", "pod0-p"])?;
     netns.ip(&["link", "add", "uplink0", "type", "veth", "peer", "name", "uplink0-p"])?;
+    netns.ip(&["addr", "add", "192.0.2.1/24", "dev", "uplink0"])?;
+    netns.ip(&["link", "set", "uplink0", "up"])?;
     let scratch = Scratch::new()?;
     let bpffs = scratch.bpf().join("podwire");
     let sizes = netns.enter(move || sizes(&bpffs))?;
@@ -95,6 +99,15 @@ fn sizes(bpffs: &Path) -> Result<BTreeMap<String, Size>> {
                 fragment: false,
             },
         ],
+        network: Network {
+            forwarding: Forwarding::Native,
+            peers: vec![Peer {
+                name: "other".into(),
+                addresses: vec!["192.0.2.9".parse()?],
+                pod_cidrs: vec!["10.10.2.0/24".parse()?],
+            }],
+            ..Network::default()
+        },
         ..Desired::default()
     })?;
     let mut sizes = BTreeMap::new();
@@ -105,11 +118,17 @@ fn sizes(bpffs: &Path) -> Result<BTreeMap<String, Size>> {
         ("segment", "pw-segment-p", "ingress"),
         ("returned", "pod0-p", "ingress"),
         ("from_uplink", "uplink0", "ingress"),
+        ("from_overlay", "pw-overlay", "ingress"),
+        ("to_overlay", "pw-overlay", "egress"),
     ] {
         let ifindex = nix::net::if_::if_nametoindex(interface)?;
         let link =
             bpffs.join(format!("v{}/links/{ifindex}-{hook}", podwire_datapath::core::abi::ABI_VERSION));
         sizes.insert(program.to_owned(), Program::behind_link(&link)?.size()?);
+    }
+    let stages = bpffs.join(format!("v{}/maps/STAGES", podwire_datapath::core::abi::ABI_VERSION));
+    for (row, program) in (0..).zip(["leave", "deliver", "answer"]) {
+        sizes.insert(program.to_owned(), Program::in_row(&stages, row)?.size()?);
     }
     datapath.remove()?;
     Ok(sizes)

@@ -75,7 +75,7 @@ mod tests {
         let address = from_bytes(&[10, 10, 1, 5]);
         assert_eq!(address, 0x0a0a_0105 << 96);
         let (first, last) = block(address, 32);
-        assert_eq!((first, last), (address, address | (1 << 96) - 1));
+        assert_eq!((first, last), (address, address | ((1 << 96) - 1)));
         assert_eq!(
             pieces(vec![(first, last)], own),
             [

@@ -183,7 +183,7 @@ fn ip4<P: Packet>(packet: &P, offset: usize) -> Option<Facts> {
     let part = fragment & ipv4::FRAGMENT_OFFSET_MASK;
     let marked = (fragment & (ipv4::FLAG_MORE_FRAGMENTS | ipv4::FRAGMENT_OFFSET_MASK) != 0) as u32;
     let later = (part != 0) as u32 * Fragment::LATER;
-    facts.fragment = Fragment(packet.opaque(marked * Fragment::MARKED | later));
+    facts.fragment = Fragment(packet.opaque((marked * Fragment::MARKED) | later));
     transport(packet, &mut facts, offset + header_len);
     Some(facts)
 }
