@@ -67,16 +67,19 @@ impl Program {
         Ok(Self(libbpf_rs::Program::fd_from_id(info.prog_id)?))
     }
 
-    /// The program in a row of a pinned program array.
+    /// The programs that the kernel has loaded: number and name, which is cut at 15 bytes.
+    pub fn all() -> Vec<(u32, String)> {
+        libbpf_rs::query::ProgInfoIter::default()
+            .map(|info| (info.id, info.name.to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    /// The program of this number.
     ///
     /// # Errors
-    /// When there is no such map, or nothing in the row.
-    pub fn in_row(path: &Path, row: u32) -> Result<Self> {
-        use libbpf_rs::{MapCore, MapFlags, MapHandle};
-        let map = MapHandle::from_pinned_path(path).with_context(|| format!("opening {}", path.display()))?;
-        let id = map.lookup(&row.to_ne_bytes(), MapFlags::ANY)?.context("an empty row")?;
-        let id = u32::from_ne_bytes(id.as_slice().try_into()?);
-        Ok(Self(libbpf_rs::Program::fd_from_id(id)?))
+    /// When it is gone.
+    pub fn of_number(number: u32) -> Result<Self> {
+        Ok(Self(libbpf_rs::Program::fd_from_id(number)?))
     }
 
     /// A program that returns 0 and does nothing else: what a run costs by itself.

@@ -202,8 +202,10 @@ fn root_nodes_and_pods_come_and_go_under_load() -> Result<()> {
 #[test]
 fn root_agents_die_and_come_back_under_load() -> Result<()> {
     let mut cluster = native()?;
-    let streams = reach::load(&cluster, 8000)?;
-    for index in [0, 1, 0] {
+    // A hundred deaths take minutes and are a run of their own: PODWIRE_RESTARTS=100.
+    let restarts = std::env::var("PODWIRE_RESTARTS").map_or(Ok(3), |text| text.parse::<usize>())?;
+    let streams = reach::load(&cluster, 2700 * restarts as u64)?;
+    for index in (0..restarts).map(|count| count % 2) {
         cluster.kill_agent(index)?;
         reach::full_mesh(&cluster).context("without an agent")?;
         cluster.start_agent(index, &[])?;
