@@ -179,6 +179,13 @@ pub(crate) fn leaving(
         .collect()
 }
 
+/// Whether what an endpoint sends out of the cluster may leave by another node.
+pub(crate) fn leaves_elsewhere(desired: &Desired, endpoint: &str) -> bool {
+    desired.egresses.iter().any(|egress| {
+        matches!(egress.node, EgressNode::Peer(_)) && egress.endpoints.iter().any(|name| name == endpoint)
+    })
+}
+
 /// The rule of one family; none when the policy does not govern it.
 fn rule(egress: &Egress, inside: &[IpNet], v4: bool) -> Option<Rule> {
     let of_family = |net: &&IpNet| matches!(net, IpNet::V4(_)) == v4;

@@ -58,7 +58,7 @@ pub fn hook(ctx: &TcContext) -> i32 {
             unsafe { maps::STAGES.tail_call(ctx, ANSWER) };
             return verdict::DROP;
         }
-        None => match leave::leave(row, &facts, len, generation, &Maps) {
+        None => match leave::leave(packet.ifindex(), row, &facts, len, generation, &Maps) {
             Way::Host { mark } => (Verdict::Pass, to_host(packet, network, mark)),
             Way::Pod { target } => match Maps.target(target) {
                 Some(target) if leave::may_hop(&packet, &facts, packet.gso_size(), target.mtu) => {

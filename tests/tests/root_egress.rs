@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{
-    Capture, OTHER_SERVER_V4, OTHER_SERVER_V6, Page, SERVER_V4, SERVER_V6, UdpStream, Wiring, eventually,
+    Capture, OTHER_SERVER_V4, OTHER_SERVER_V6, Page, SERVER_V4, SERVER_V6, UdpStream, WebServer, Wiring,
+    eventually,
 };
 use podwire_tests::egress::{World, egress, egress_of, some_arrived, sources};
 use podwire_tests::{agents, reach};
@@ -280,5 +281,31 @@ fn root_antreas_egress_works() -> Result<()> {
         chosen.push(agents::get(node.agent()?, &["egresses", "antrea"])?["status"]["egressNode"].clone());
     }
     ensure!(chosen[0].is_string() && chosen[0] == chosen[1], "{chosen:?}");
+    Ok(())
+}
+
+/// Who asks from outside gets the answer from the address that it asked, though what the pod opens by itself leaves
+/// by another node.
+#[test]
+fn root_answers_leave_as_the_questions_came() -> Result<()> {
+    for wiring in [Wiring::Native, Wiring::Routed] {
+        let mut world = World::new(wiring)?;
+        world.hold(1, &SEVEN)?;
+        world.put(&seven(), "seven")?;
+        world.all_come_as(SEVEN)?;
+        for pod in ["web-1-5", "web-2-5"] {
+            let pod = world.cluster.pod(pod)?;
+            for address in [&pod.v4, &pod.v6] {
+                let web = WebServer::start(&pod.netns, address)?;
+                for _ in 0..5 {
+                    let status =
+                        web.get(&world.cluster.server, "/allowed").with_context(|| format!("{wiring:?}"))?;
+                    ensure!(status == Some(200), "{address} said {status:?}");
+                }
+                ensure!(world.cluster.server.ping(address, 3, 56)? == 3, "{address}");
+            }
+        }
+        world.all_come_as(SEVEN).context("afterwards")?;
+    }
     Ok(())
 }

@@ -184,6 +184,7 @@ impl Image {
             compiled.rulesets[direction as usize].is_some()
                 || stateful && compiled.rulesets != [None, None]
                 || compiled.flags & from_pod != 0 && direction == Direction::Egress
+                || compiled.flags & EndpointRow::FLAG_ANSWERS != 0 && direction == Direction::Ingress
         })
     }
 

@@ -85,6 +85,7 @@ pub fn compile_with(endpoints: &[EndpointRules], destinations: &Destinations) ->
             };
             sources = sources::compile(own, &mut rows, &mut compiler.tries, endpoint.slot)?;
         }
+        flags |= if endpoint.answers { EndpointRow::FLAG_ANSWERS } else { 0 };
         let mut leaving = None;
         if let Some(policies) = &endpoint.leaving {
             flags |= EndpointRow::FLAG_LEAVES;

@@ -138,6 +138,9 @@ pub struct EndpointRules {
     pub sources: Option<Sources>,
     /// Its Egress policies, by rank; `None`: podwire does not lead what the pod sends.
     pub leaving: Option<Vec<Policy>>,
+    /// Who opened a connection with the outside is kept in mind; see
+    /// [`podwire_core::abi::EndpointRow::FLAG_ANSWERS`].
+    pub answers: bool,
     /// MAC address of the interface's host side.
     pub gateway: [u8; 6],
 }

@@ -8,6 +8,7 @@ use podwire_core::wire::protocol;
 use super::Datapath;
 use crate::error::{Context, Error};
 use crate::maps::Row;
+use crate::network;
 use crate::relay::monotonic_ns;
 
 const SECOND: u64 = 1_000_000_000;
@@ -19,7 +20,12 @@ impl Datapath {
     /// Removes connections that were silent for longer than their kind is kept.
     pub(super) fn expire_flows(&mut self) -> Result<(), Error> {
         let stateful = self.desired.mirrors.iter().any(|mirror| mirror.stateful)
-            || self.desired.redirects.iter().any(|redirect| redirect.stateful);
+            || self.desired.redirects.iter().any(|redirect| redirect.stateful)
+            || self
+                .desired
+                .endpoints
+                .iter()
+                .any(|endpoint| network::leaves_elsewhere(&self.desired, &endpoint.name));
         if !stateful && self.flows_are_empty {
             return Ok(());
         }

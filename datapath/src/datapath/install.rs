@@ -120,6 +120,7 @@ impl Datapath {
             rules.gateway = links.get(&endpoint.interface).map_or([0; 6], |link| link.mac);
             let policies =
                 network::leaving(desired, &endpoint.name, |name| self.ways.policies.find(&name.to_owned()));
+            rules.answers = network::leaves_elsewhere(desired, &endpoint.name);
             if network.plan.native || network.judged || !policies.is_empty() {
                 rules.leaving = Some(policies);
             }

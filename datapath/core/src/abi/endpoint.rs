@@ -53,6 +53,9 @@ impl EndpointRow {
     pub const FLAG_ENFORCE: u32 = 1 << 2;
     /// What the pod sends is led to where it goes: by the overlay, to another pod, with an Egress mark.
     pub const FLAG_LEAVES: u32 = 1 << 3;
+    /// An Egress policy's node is another one: answers of connections that were opened from outside of the cluster
+    /// leave by this node, as the questions came.
+    pub const FLAG_ANSWERS: u32 = 1 << 4;
 
     /// Whether sources are looked at.
     #[inline(always)]

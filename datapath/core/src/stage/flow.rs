@@ -9,6 +9,7 @@ use super::packet::{Counters, State, Tables};
 use super::parse::{Facts, Transport};
 use super::{any_ruleset, slots_of};
 use crate::abi::{Direction, EndpointRow, FlowKey, FlowRow, Mode, Reason};
+use crate::wire::{icmp, icmpv6};
 
 const FIN: u32 = 0x01;
 const SYN: u32 = 0x02;
@@ -39,6 +40,28 @@ pub(super) fn with_connections<T: Tables + State + Counters>(
     match opener {
         Some(_) => own & !stateful | other,
         None => own | other,
+    }
+}
+
+/// Keeps in mind that a connection came from outside.
+#[inline(always)]
+pub(super) fn note_question<T: State + Counters>(ifindex: u32, facts: &Facts, tables: &T) {
+    if matches!(facts.transport, Transport::Ports) {
+        let _ = opener(Direction::Ingress, ifindex, facts, tables);
+    }
+}
+
+/// Whether what a pod sends belongs to a connection that was opened from outside.
+#[inline(always)]
+pub(super) fn is_answer<T: State + Counters>(ifindex: u32, facts: &Facts, tables: &T) -> bool {
+    match facts.transport {
+        Transport::Ports => {
+            matches!(opener(Direction::Egress, ifindex, facts, tables), Some(Direction::Ingress))
+        }
+        Transport::Icmp => {
+            matches!((facts.source_port >> 8) as u8, icmp::ECHO_REPLY | icmpv6::ECHO_REPLY)
+        }
+        Transport::Portless => false,
     }
 }
 

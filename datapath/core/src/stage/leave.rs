@@ -13,6 +13,7 @@
 
 use super::admit::lowest;
 use super::classify::Key;
+use super::flow;
 use super::packet::{Counters, Packet, State, Tables};
 use super::parse::Facts;
 use crate::abi::{
@@ -49,6 +50,7 @@ pub enum Way {
 /// The way of what a pod sent, and the Egress policy that led to it, plus one.
 #[inline(always)]
 pub fn leave<T: Tables + State + Counters>(
+    ifindex: u32,
     row: &EndpointRow,
     facts: &Facts,
     len: u32,
@@ -71,7 +73,7 @@ pub fn leave<T: Tables + State + Counters>(
     if known != 0 || matches!(facts.mode, Mode::Other) {
         return Way::Host { mark: judged(network) };
     }
-    out(row, facts, len, generation, network, tables)
+    out(ifindex, row, facts, len, generation, network, tables)
 }
 
 /// What says that no policy applies, where somebody wants to know.
@@ -83,6 +85,7 @@ fn judged(network: &NetworkRow) -> u32 {
 /// Out of the cluster, under the first policy that applies.
 #[inline(always)]
 fn out<T: Tables + State + Counters>(
+    ifindex: u32,
     row: &EndpointRow,
     facts: &Facts,
     len: u32,
@@ -94,7 +97,8 @@ fn out<T: Tables + State + Counters>(
         return Way::Host { mark: judged(network) };
     };
     let slots = tables.classify(ruleset, Direction::Egress, facts);
-    if slots == 0 {
+    let answers = row.flags & EndpointRow::FLAG_ANSWERS != 0;
+    if slots == 0 || answers && flow::is_answer(ifindex, facts, tables) {
         return Way::Host { mark: judged(network) };
     }
     let policy = tables.ruleset(ruleset).map_or(0, |rules| rules.policies[lowest(slots)] as u32);
@@ -236,6 +240,15 @@ pub fn towards<T: Tables>(facts: &Facts, generation: Generation, tables: &T) -> 
     match tables.target(known) {
         Some(target) if target.kind == TargetKind::Node as u32 => known,
         _ => 0,
+    }
+}
+
+/// Whether a packet comes from within the cluster.
+#[inline(always)]
+pub(super) fn is_inside<T: Tables>(facts: &Facts, generation: Generation, tables: &T) -> bool {
+    match tables.network(generation) {
+        Some(network) => route(network, facts.mode, facts.source, tables) != 0,
+        None => true,
     }
 }
 

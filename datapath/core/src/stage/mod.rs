@@ -74,7 +74,8 @@ pub fn pod<P: Packet, T: Tables + State + Counters>(
     let decision = Decision { leaves, ..decision };
     let ruleset = any_ruleset(row);
     let guarded = row.is_guarded() && matches!(direction, Direction::Egress);
-    if ruleset.is_none() && !guarded {
+    let asked = row.flags & EndpointRow::FLAG_ANSWERS != 0 && matches!(direction, Direction::Ingress);
+    if ruleset.is_none() && !guarded && !asked {
         return decision;
     }
     if beside.mark != 0 && beside.mark == tables.copy_mark() {
@@ -89,6 +90,9 @@ pub fn pod<P: Packet, T: Tables + State + Counters>(
     let facts = packet.facts();
     if facts.malformed {
         tables.count_reason(Reason::Malformed);
+    }
+    if asked && !leave::is_inside(&facts, generation, tables) {
+        flow::note_question(beside.ifindex, &facts, tables);
     }
     let refused = if guarded { judge(slot, row, packet, &facts, tables) } else { None };
     let decision = Decision { refused, facts, ..decision };

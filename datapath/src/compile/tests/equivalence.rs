@@ -45,6 +45,7 @@ fn endpoints() -> impl Strategy<Value = Vec<EndpointRules>> {
             ingress,
             sources: None,
             leaving: None,
+            answers: false,
             gateway: [0; 6],
         };
         slots.into_iter().zip(lists).map(endpoint).collect()
