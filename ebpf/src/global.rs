@@ -4,7 +4,7 @@
 use aya_ebpf::bindings::__sk_buff;
 use podwire_core::{
     abi::{Direction, Entry, Generation, Reason, limits},
-    stage::{self, Copies, Counters, Key, Own, Tables, lowest},
+    stage::{self, Copies, Counters, Key, Tables, lowest},
 };
 
 use crate::{
@@ -23,16 +23,17 @@ pub extern "C" fn parse_frame(skb: *mut __sk_buff) -> u32 {
     1
 }
 
-/// [`stage::guard`] of the packet of row [`AS_IT_IS`] of `FACTS`: the reason plus one, 0 for none.
+/// [`stage::judge`] of the packet of row [`AS_IT_IS`] of `FACTS`: the reason plus one, 0 for none.
 #[inline(never)]
 #[unsafe(no_mangle)]
-pub extern "C" fn guard_frame(skb: *mut __sk_buff, macs: u32, v4: u32, v6: u32) -> u32 {
-    match maps::FACTS.get(AS_IT_IS) {
-        Some(facts) => match stage::guard(&Skb::from_raw(skb), facts, &Own { macs, v4, v6 }, &Maps) {
-            Some(reason) => reason as u32 + 1,
-            None => 0,
-        },
-        None => Reason::Unreadable as u32 + 1,
+pub extern "C" fn judge_frame(skb: *mut __sk_buff, slot: u32, bank: u32) -> u32 {
+    let generation = Generation(bank as u64);
+    let (Some(facts), Some(row)) = (maps::FACTS.get(AS_IT_IS), Maps.endpoint(generation, slot)) else {
+        return 0;
+    };
+    match stage::judge(slot, row, &Skb::from_raw(skb), facts, &Maps) {
+        Some(reason) => reason as u32 + 1,
+        None => 0,
     }
 }
 

@@ -7,8 +7,8 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use podwire_core::{
-    abi::{Reason, TargetRow, limits},
-    stage::{Facts, Own, Packet, Tables, Tag, leave::Remote},
+    abi::{Generation, Reason, TargetRow, limits},
+    stage::{Counters, Facts, Packet, Tables, Tag, leave::Remote},
     wire::{ethernet, ipv4, ipv6},
 };
 
@@ -423,8 +423,14 @@ impl Packet for Skb {
     }
 
     #[inline(always)]
-    fn guard<T: Tables>(&self, _: &Facts, own: &Own, _: &T) -> Option<Reason> {
-        guard_reason(crate::global::guard_frame(self.0, own.macs, own.v4, own.v6))
+    fn judge<T: Tables + Counters>(
+        &self,
+        generation: Generation,
+        slot: u32,
+        _: &Facts,
+        _: &T,
+    ) -> Option<Reason> {
+        guard_reason(crate::global::judge_frame(self.0, slot, generation.bank()))
     }
 
     #[inline(always)]
@@ -450,7 +456,7 @@ impl Packet for Skb {
     }
 }
 
-/// The reason behind a number of [`crate::global::guard_frame`].
+/// The reason behind a number of [`crate::global::judge_frame`].
 #[inline(always)]
 fn guard_reason(stored: u32) -> Option<Reason> {
     Some(match stored.checked_sub(1)? {

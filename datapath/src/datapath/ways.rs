@@ -205,58 +205,69 @@ impl Datapath {
         }
     }
 
-    /// Numbers policies and addresses; what an earlier run left keeps its numbers, which are on packets.
+    /// Numbers policies and addresses.
     fn number_egresses(&mut self, desired: &Desired) -> Result<(), Error> {
-        let (mut policies, mut addresses) = (HashMap::new(), HashMap::new());
-        if self.is_restart() {
-            for number in 0..limits::EGRESSES {
-                let row = self.maps.egresses.get(self.generation.bank() * limits::EGRESSES + number)?;
-                policies.insert(row.name_hash, number);
-            }
-            for number in 1..limits::EGRESS_ADDRESSES - 1 {
-                let row = self.maps.egress_addresses.get(number)?;
-                addresses.insert((row.bytes, row.family), number - 1);
+        let left = self.left_numbers()?;
+        for egress in &desired.egresses {
+            self.number_policy(&egress.name, &left)?;
+            if egress.node == EgressNode::Here {
+                egress.ips.iter().try_for_each(|ip| self.number_address(*ip, &left))?;
             }
         }
-        let full = |what: &str| Error::new(ErrorKind::TableFull, what.to_owned());
-        for egress in &desired.egresses {
-            if self.ways.policies.find(&egress.name).is_none() {
-                let left = policies.get(&crate::plan::name_hash(&egress.name)).copied();
-                if !left.is_some_and(|number| self.ways.policies.adopt(number, egress.name.clone())) {
-                    let free =
-                        |number: &u32| !policies.iter().any(|(hash, taken)| taken == number && *hash != 0);
-                    let number = self
-                        .ways
-                        .policies
-                        .take_where(egress.name.clone(), free)
-                        .ok_or_else(|| full("no room for another Egress policy"))?;
-                    self.maps.egress_counters.reset(number, EgressCounters::default())?;
-                }
-            }
-            if egress.node != EgressNode::Here {
-                continue;
-            }
-            for ip in &egress.ips {
-                if self.ways.addresses.find(ip).is_some() {
-                    continue;
-                }
-                let left = addresses.get(&network::bytes(*ip)).copied();
-                if left.is_some_and(|number| self.ways.addresses.adopt(number, *ip)) {
-                    continue;
-                }
-                let free = |number: &u32| {
-                    !addresses.iter().any(|((_, family), taken)| taken == number && *family != 0)
-                };
-                let number = self
-                    .ways
-                    .addresses
-                    .take_where(*ip, free)
-                    .ok_or_else(|| full("the Egress mark has no number left for another address"))?;
-                let (bytes, family) = network::bytes(*ip);
-                self.maps.egress_addresses.set(number + 1, AddressRow { bytes, family })?;
+        for (row, number) in &left.addresses {
+            let adopted = |(taken, ip): (u32, &IpAddr)| taken == *number && address_row(*ip) == *row;
+            if !self.ways.addresses.iter().any(adopted) {
+                self.maps.egress_addresses.set(number + 1, AddressRow::default())?;
             }
         }
         Ok(())
+    }
+
+    /// What an earlier run numbered keeps its numbers, which are on packets.
+    fn left_numbers(&self) -> Result<Left, Error> {
+        let mut left = Left::default();
+        if !self.is_restart() {
+            return Ok(left);
+        }
+        for number in 0..limits::EGRESSES {
+            let row = self.maps.egresses.get(self.generation.bank() * limits::EGRESSES + number)?;
+            if row.name_hash != 0 {
+                left.policies.insert(row.name_hash, number);
+            }
+        }
+        for number in 1..limits::EGRESS_ADDRESSES - 1 {
+            let row = self.maps.egress_addresses.get(number)?;
+            if row.family != 0 {
+                left.addresses.push((row, number - 1));
+            }
+        }
+        Ok(left)
+    }
+
+    fn number_policy(&mut self, name: &String, left: &Left) -> Result<(), Error> {
+        let policies = &mut self.ways.policies;
+        let known = left.policies.get(&crate::plan::name_hash(name));
+        if policies.find(name).is_some() || known.is_some_and(|number| policies.adopt(*number, name.clone()))
+        {
+            return Ok(());
+        }
+        let free = |number: &u32| !left.policies.values().any(|taken| taken == number);
+        let full = || Error::new(ErrorKind::TableFull, format!("no room for another Egress policy, {name}"));
+        let number = policies.take_where(name.clone(), free).ok_or_else(full)?;
+        self.maps.egress_counters.reset(number, EgressCounters::default())
+    }
+
+    fn number_address(&mut self, ip: IpAddr, left: &Left) -> Result<(), Error> {
+        let (addresses, row) = (&mut self.ways.addresses, address_row(ip));
+        let known = left.addresses.iter().find(|(other, _)| *other == row);
+        if addresses.find(&ip).is_some() || known.is_some_and(|(_, number)| addresses.adopt(*number, ip)) {
+            return Ok(());
+        }
+        let free = |number: &u32| !left.addresses.iter().any(|(_, taken)| taken == number);
+        let full =
+            || Error::new(ErrorKind::TableFull, format!("the Egress mark has no number left for {ip}"));
+        let number = addresses.take_where(ip, free).ok_or_else(full)?;
+        self.maps.egress_addresses.set(number + 1, row)
     }
 
     fn egress_rows(
@@ -338,6 +349,20 @@ impl Datapath {
         let overlay = overlay.into_iter().filter_map(|address| Some((self.ways.overlay?, address)));
         egress.chain(overlay).collect()
     }
+}
+
+/// Numbers that an earlier run gave.
+#[derive(Default)]
+struct Left {
+    /// By the hash of the policy's name.
+    policies: HashMap<u64, u32>,
+    /// Addresses, each with its number less one.
+    addresses: Vec<(AddressRow, u32)>,
+}
+
+fn address_row(ip: IpAddr) -> AddressRow {
+    let (bytes, family) = network::bytes(ip);
+    AddressRow { bytes, family }
 }
 
 fn note(problems: &mut Vec<String>, result: Result<(), Error>) {

@@ -16,9 +16,9 @@
 //! stands behind them is judged alike.
 
 use super::classify::Key;
-use super::packet::{Packet, Tables};
+use super::packet::{Counters, Packet, Tables};
 use super::parse::{Facts, Transport};
-use crate::abi::{Entry, EntryKind, Mode, Reason, limits};
+use crate::abi::{EndpointRow, Entry, EntryKind, Mode, Reason, limits};
 use crate::wire::{arp, ethernet, icmpv6, ipv4, ipv6, ndp, protocol, udp};
 
 /// The addresses that are an endpoint's own: tries, as numbers.
@@ -77,6 +77,22 @@ pub fn guard<P: Packet, T: Tables>(packet: &P, facts: &Facts, own: &Own, tables:
 #[inline(always)]
 const fn offset(stored: u32) -> usize {
     (stored & OFFSET_MASK) as usize
+}
+
+/// Books what the guard says of a packet. Returns the reason when it is to be dropped.
+#[inline(always)]
+pub fn judge<P: Packet, T: Tables + Counters>(
+    slot: u32,
+    row: &EndpointRow,
+    packet: &P,
+    facts: &Facts,
+    tables: &T,
+) -> Option<Reason> {
+    let own = Own { macs: row.macs, v4: row.sources_v4, v6: row.sources_v6 };
+    let reason = guard(packet, facts, &own, tables)?;
+    let enforced = row.flags & EndpointRow::FLAG_ENFORCE != 0;
+    tables.count_guard(slot, |row| row.record(reason, enforced));
+    if enforced { Some(reason) } else { None }
 }
 
 /// Whether a trie says that the key is one of the pod's own.

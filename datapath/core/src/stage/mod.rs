@@ -30,7 +30,7 @@ mod verdict;
 pub use admit::{Admitted, admit, lowest};
 pub use arrival::{Arrival, arrival};
 pub use classify::{Key, classify, lookup};
-pub use guard::{Own, guard};
+pub use guard::{Own, guard, judge};
 pub use packet::{Counters, Packet, State, Tables};
 pub use parse::{Facts, Fragment, Transport, parse};
 pub use redirect::{Attempt, Redirect, settle, settle_refused};
@@ -94,8 +94,8 @@ pub fn pod<P: Packet, T: Tables + State + Counters>(
     if asked && !leave::is_inside(&facts, generation, tables) {
         flow::note_question(beside.ifindex, &facts, tables);
     }
-    let refused = if guarded { judge(slot, row, packet, &facts, tables) } else { None };
-    let decision = Decision { refused, facts, ..decision };
+    let refused = if guarded { packet.judge(generation, slot, &facts, tables) } else { None };
+    let decision = Decision { refused, ..decision };
     let Some(ruleset) = ruleset else {
         return decision;
     };
@@ -113,22 +113,6 @@ pub fn pod<P: Packet, T: Tables + State + Counters>(
         redirect,
         ..decision
     }
-}
-
-/// Books what the guard says of a packet. Returns the reason when it is to be dropped.
-#[inline(always)]
-fn judge<P: Packet, T: Tables + Counters>(
-    slot: u32,
-    row: &EndpointRow,
-    packet: &P,
-    facts: &Facts,
-    tables: &T,
-) -> Option<Reason> {
-    let own = Own { macs: row.macs, v4: row.sources_v4, v6: row.sources_v6 };
-    let reason = packet.guard(facts, &own, tables)?;
-    let enforced = row.flags & EndpointRow::FLAG_ENFORCE != 0;
-    tables.count_guard(slot, |row| row.record(reason, enforced));
-    if enforced { Some(reason) } else { None }
 }
 
 /// The slots of all policies that apply.

@@ -1,7 +1,6 @@
 //! What the stages need from the outside: a packet to read and tables to look things up in.
 
 use super::classify::Key;
-use super::guard::Own;
 use super::parse::Facts;
 use crate::abi::{
     ChunkRow, Direction, EgressCounters, EgressRow, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow,
@@ -37,13 +36,20 @@ pub trait Packet {
         super::parse(self)
     }
 
-    /// Why the packet is not the pod's to send; see [`super::guard`]. Kernel side a function of its own as well.
+    /// Why the packet of an endpoint is to be dropped; see [`super::judge`]. Kernel side a function of its own as
+    /// well.
     #[inline(always)]
-    fn guard<T: Tables>(&self, facts: &Facts, own: &Own, tables: &T) -> Option<Reason>
+    fn judge<T: Tables + Counters>(
+        &self,
+        generation: Generation,
+        slot: u32,
+        facts: &Facts,
+        tables: &T,
+    ) -> Option<Reason>
     where
         Self: Sized,
     {
-        super::guard(self, facts, own, tables)
+        super::judge(slot, tables.endpoint(generation, slot)?, self, facts, tables)
     }
 }
 

@@ -1,6 +1,5 @@
 //! What the pipeline decides about a packet.
 
-use super::parse::Facts;
 use super::redirect::Redirect;
 use crate::abi::{CopyRow, CopyState, Direction, EndpointCounters, Generation, Reason};
 
@@ -87,20 +86,12 @@ pub struct Decision {
     pub leaves: bool,
     /// Where the packet itself goes.
     pub redirect: Redirect,
-    /// What the packet is.
-    pub facts: Facts,
 }
 
 impl Decision {
     /// Untouched.
-    pub const PASS: Self = Self {
-        slot: 0,
-        copies: Copies::NONE,
-        refused: None,
-        leaves: false,
-        redirect: Redirect::NONE,
-        facts: Facts::NONE,
-    };
+    pub const PASS: Self =
+        Self { slot: 0, copies: Copies::NONE, refused: None, leaves: false, redirect: Redirect::NONE };
 }
 
 impl EndpointCounters {
