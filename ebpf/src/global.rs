@@ -8,7 +8,7 @@ use podwire_core::{
 };
 
 use crate::{
-    handover, maps, relay,
+    handover, maps, pod, relay,
     skb::Skb,
     tables::{AS_ASKED, AS_IT_IS, Maps},
     uplink,
@@ -104,6 +104,14 @@ pub extern "C" fn book_lost(slots: u64, ruleset: u32, len: u32) -> u32 {
             row.lost(Reason::MirrorDeviceLost);
         });
     }
+    1
+}
+
+/// [`pod::remember`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn remember_trip(skb: *mut __sk_buff, ifindex: u32, who: u32, returns: u32) -> u32 {
+    pod::remember(Skb::from_raw(skb), ifindex, who, returns);
     1
 }
 

@@ -5,7 +5,7 @@
 
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
-    abi::{CopyRow, CopyState, Direction, Liveness, Reason, SessionKind, SessionRow, TripRow},
+    abi::{CopyRow, CopyState, Direction, Liveness, Reason, SessionKind, SessionRow, TripRow, limits},
     stage::{
         self, Attempt, Beside, Copies, Counters, Decision, Packet, Tables, Verdict,
         copy::{Outcome, largest_for_device},
@@ -13,7 +13,12 @@ use podwire_core::{
     },
 };
 
-use crate::{global, handover, leave, maps, skb::Skb, tables::Maps, verdict};
+use crate::{
+    global, handover, leave, maps,
+    skb::Skb,
+    tables::{AS_IT_IS, Maps},
+    verdict,
+};
 
 #[inline(always)]
 pub fn hook(ctx: &TcContext, direction: Direction) -> i32 {
@@ -59,10 +64,10 @@ pub fn stages(packet: Skb, direction: Direction, ifindex: u32) -> (Verdict, Next
             if let Some(reason) = decision.refused {
                 return (stage::settle_refused(direction, len, &decision, reason, &Maps), Next::Other);
             }
-            redirect(packet, direction, &decision, &beside)
+            redirect(packet, direction, &decision, ifindex)
         }
         Direction::Ingress => {
-            let attempt = redirect(packet, direction, &decision, &beside);
+            let attempt = redirect(packet, direction, &decision, ifindex);
             let stays = match attempt {
                 Attempt::None => true,
                 Attempt::Taken => false,
@@ -197,7 +202,7 @@ fn hand(packet: Skb, copy: &CopyRow) -> Result<(), u32> {
 /// Tries to give the packet to the tool that the policy names. Its clone goes: only the kernel's answer to that
 /// is certain for this very packet, and as long as it is not given, the original is still here.
 #[inline(always)]
-fn redirect(packet: Skb, direction: Direction, decision: &Decision, beside: &Beside) -> Attempt {
+fn redirect(packet: Skb, direction: Direction, decision: &Decision, ifindex: u32) -> Attempt {
     let redirect = &decision.redirect;
     if redirect.slot == 0 {
         return Attempt::None;
@@ -207,19 +212,10 @@ fn redirect(packet: Skb, direction: Direction, decision: &Decision, beside: &Bes
     if live == Liveness::Dead as u32 || silent && !Maps.probe_is_due(redirect.session) {
         return Attempt::Failed(Reason::TargetDead);
     }
-    // Read again: kept until here it would take stack that Linux 6.1, which rounds frames up, does not have.
-    let key = stage::trip_key(&packet, &packet.facts(), redirect.returns);
-    Maps.set_trip(
-        &key,
-        &TripRow {
-            ifindex: beside.ifindex,
-            direction: direction.index(),
-            mark: beside.mark,
-            priority: packet.priority(),
-            policy: redirect.policy,
-            session: redirect.session,
-        },
-    );
+    let who = redirect.policy << 9 | redirect.session << 1 | direction.index();
+    // Read again: a copy may have passed other hooks of podwire meanwhile.
+    global::parse_frame(packet.as_raw());
+    global::remember_trip(packet.as_raw(), ifindex, who, redirect.returns);
     let attempt = match give(packet, decision) {
         Ok(()) => Attempt::Taken,
         Err(reason) => Attempt::Failed(reason),
@@ -230,6 +226,28 @@ fn redirect(packet: Skb, direction: Direction, decision: &Decision, beside: &Bes
     }
     attempt
 }
+
+/// Remembers where a packet left; a function of its own, for its stack. `who`: policy, session and direction.
+#[inline(always)]
+pub fn remember(packet: Skb, ifindex: u32, who: u32, returns: u32) {
+    let Some(facts) = maps::FACTS.get(AS_IT_IS) else {
+        return;
+    };
+    let key = stage::trip_key(&packet, facts, returns);
+    Maps.set_trip(
+        &key,
+        &TripRow {
+            ifindex,
+            direction: who & 1,
+            mark: packet.mark(),
+            priority: packet.priority(),
+            policy: who >> 9,
+            session: who >> 1 & 0xff,
+        },
+    );
+}
+
+const _: () = assert!(limits::SESSIONS <= 256);
 
 /// Gives a clone to the tool's port.
 #[inline(always)]
