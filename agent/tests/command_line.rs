@@ -51,7 +51,7 @@ fn agent(socket: &Path, status: &str, body: &str) -> JoinHandle<(String, String)
 
 const ENDPOINTS: &str = r#"{"items": [
   {"metadata": {"namespace": "shop", "name": "web-0"}, "spec": {"interface": "veth0", "ips": ["10.10.1.5", "fd00::5"]},
-   "status": {"state": "InForce", "spoofGuard": {"mode": "Enforce"}, "packets": {"received": 7, "passed": 6, "dropped": 1, "mirrored": 3}}},
+   "status": {"state": "InForce", "guard": {"mode": "Enforce"}, "packets": {"received": 7, "passed": 6, "dropped": 1, "mirrored": 3}}},
   {"metadata": {"name": "web-0"}, "spec": {"interface": "veth1"}, "status": {"state": "Idle", "ifindex": 4}}]}"#;
 
 #[test]
