@@ -244,6 +244,14 @@ impl State for Maps {
     }
 
     #[inline(always)]
+    fn opener(&self, direction: Direction, ifindex: u32, _: &Facts) -> Option<Direction> {
+        match global::flow_opener(ifindex, direction.index()) {
+            global::NOBODY => None,
+            index => Some(Direction::from_index(index)),
+        }
+    }
+
+    #[inline(always)]
     fn trip(&self, key: &TripKey) -> Option<TripRow> {
         // SAFETY: copied out.
         unsafe { maps::TRIPS.get(key) }.copied()

@@ -31,7 +31,7 @@ pub(super) fn with_connections<T: Tables + State + Counters>(
     if matches!(facts.mode, Mode::Other) {
         return own;
     }
-    let opener = opener(direction, ifindex, facts, tables);
+    let opener = tables.opener(direction, ifindex, facts);
     if opener == Some(direction) {
         return own;
     }
@@ -47,7 +47,7 @@ pub(super) fn with_connections<T: Tables + State + Counters>(
 #[inline(always)]
 pub(super) fn note_question<T: State + Counters>(ifindex: u32, facts: &Facts, tables: &T) {
     if matches!(facts.transport, Transport::Ports) {
-        let _ = opener(Direction::Ingress, ifindex, facts, tables);
+        let _ = tables.opener(Direction::Ingress, ifindex, facts);
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn note_question<T: State + Counters>(ifindex: u32, facts: &Facts, ta
 pub(super) fn is_answer<T: State + Counters>(ifindex: u32, facts: &Facts, tables: &T) -> bool {
     match facts.transport {
         Transport::Ports => {
-            matches!(opener(Direction::Egress, ifindex, facts, tables), Some(Direction::Ingress))
+            matches!(tables.opener(Direction::Egress, ifindex, facts), Some(Direction::Ingress))
         }
         Transport::Icmp => {
             matches!((facts.source_port >> 8) as u8, icmp::ECHO_REPLY | icmpv6::ECHO_REPLY)
@@ -67,7 +67,7 @@ pub(super) fn is_answer<T: State + Counters>(ifindex: u32, facts: &Facts, tables
 
 /// Who opened the connection; `None` when that could not be kept.
 #[inline(always)]
-fn opener<T: State + Counters>(
+pub fn opener<T: State + Counters>(
     direction: Direction,
     ifindex: u32,
     facts: &Facts,

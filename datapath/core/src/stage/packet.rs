@@ -130,6 +130,15 @@ pub trait State {
     fn touch_flow(&self, key: &FlowKey, row: &FlowRow);
     /// Writes a connection; `false` when there is no room for a new one.
     fn open_flow(&self, key: &FlowKey, row: &FlowRow) -> bool;
+    /// Who opened the connection of a packet; see [`super::opener`]. Kernel side a function of its own: keys take
+    /// stack.
+    #[inline(always)]
+    fn opener(&self, direction: Direction, ifindex: u32, facts: &Facts) -> Option<Direction>
+    where
+        Self: Sized + Counters,
+    {
+        super::opener(direction, ifindex, facts, self)
+    }
     /// A flow that is away.
     fn trip(&self, key: &TripKey) -> Option<TripRow>;
     /// Takes the one outstanding probe of a session whose target counts as dead; `false` when there is none.
