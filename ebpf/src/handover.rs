@@ -26,7 +26,7 @@ use crate::{
     global,
     maps::{self, HEADERS, HEADERS_LEN},
     relay, segment,
-    skb::{Path, Route, Skb},
+    skb::{Path, Route, Skb, to_words},
     tables::Maps,
     verdict::DROP,
 };
@@ -325,20 +325,10 @@ fn look_up(frame: Skb, template: &OuterTemplate, wire_len: u32) -> Path {
     } else {
         let (source, destination) = template.addresses_v6();
         route.family = AF_INET6;
-        route.source = words(source);
-        route.destination = words(destination);
+        route.source = to_words(source);
+        route.destination = to_words(destination);
     }
     frame.route(&route)
-}
-
-#[inline(always)]
-fn words(b: [u8; 16]) -> [u32; 4] {
-    [
-        u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
-        u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
-        u32::from_ne_bytes([b[8], b[9], b[10], b[11]]),
-        u32::from_ne_bytes([b[12], b[13], b[14], b[15]]),
-    ]
 }
 
 /// IPv4 identification: counts per session and CPU; CPUs start apart, so that two of them do not number alike

@@ -4,7 +4,7 @@
 
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
-    abi::{DeliveryRow, Direction, NetworkRow, Reason, TargetRow},
+    abi::{DeliveryRow, Direction, EgressRow, NetworkRow, Reason, TargetRow},
     stage::{
         Counters, Own, Packet, Tables, Verdict,
         answer::{self, ARP_LEN, NEIGHBOUR_LEN},
@@ -74,18 +74,28 @@ pub fn hook(ctx: &TcContext) -> i32 {
                     if leave::may_hop(&packet, &facts, packet.gso_size(), network.overlay_mtu)
                         && network.overlay_ifindex != 0 =>
                 {
-                    (Verdict::Taken, overlay::send(packet, network, target, vni))
+                    match overlay::send(packet, network, target, vni) {
+                        Ok(code) => (Verdict::Taken, code),
+                        Err(reason) => refused(reason),
+                    }
                 }
-                _ => (Verdict::Pass, to_host(packet, network, 0)),
+                // The host's stack knows no way to a policy's node: it would send the packet with another address.
+                _ if vni & EgressRow::ID_FLAG != 0 && !leave::is_spent(&packet, &facts) => {
+                    refused(Reason::TooBig)
+                }
+                _ => (Verdict::Pass, verdict::NEXT),
             },
-            Way::Drop(reason) => {
-                Maps.count_reason(reason);
-                (Verdict::Drop(reason), verdict::DROP)
-            }
+            Way::Drop(reason) => refused(reason),
         },
     };
     Maps.count_endpoint(slot, Direction::Egress, |row| row.record(len, outcome, mirrored));
     code
+}
+
+#[inline(always)]
+fn refused(reason: Reason) -> (Verdict, i32) {
+    Maps.count_reason(reason);
+    (Verdict::Drop(reason), verdict::DROP)
 }
 
 /// On to the host's stack.

@@ -3,7 +3,7 @@
 
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
-    abi::{Direction, NetworkRow, Reason, TargetRow},
+    abi::{Direction, NetworkRow, OVERLAY_MAC, Reason, TargetRow},
     stage::{
         Counters, Packet, Tables, Verdict,
         leave::{self, Way},
@@ -12,24 +12,21 @@ use podwire_core::{
 
 use crate::{leave as way, maps, skb::Skb, tables::Maps, verdict};
 
-/// MAC address of the overlay device of every node.
-const MAC: [u8; 6] = [0x02, 0x70, 0x77, 0, 0, 1];
 /// Who frames in the overlay are from: the kernel takes one from its own address for a loop (`vxlan_set_mac`).
 const SENDER: [u8; 6] = [0x02, 0x70, 0x77, 0, 0, 2];
 /// Rows of `OVERLAY_COUNTERS`.
 const OUT_OF: u32 = 0;
 const INTO: u32 = 1;
 
-/// Sends a pod's packet to a node.
+/// Sends a pod's packet to a node; the program's return code.
 #[inline(always)]
-pub fn send(packet: Skb, network: &NetworkRow, target: &TargetRow, vni: u32) -> i32 {
-    let ready = packet.hop() && packet.store_macs(&MAC, &SENDER) && packet.set_tunnel(target, vni);
+pub fn send(packet: Skb, network: &NetworkRow, target: &TargetRow, vni: u32) -> Result<i32, Reason> {
+    let ready = packet.hop() && packet.store_macs(&OVERLAY_MAC, &SENDER) && packet.set_tunnel(target, vni);
     if !ready {
-        Maps.count_reason(Reason::EncapsulationRefused);
-        return verdict::DROP;
+        return Err(Reason::EncapsulationRefused);
     }
     packet.set_mark(packet.mark() & !network.egress_mark);
-    verdict::to_hook(network.overlay_ifindex, Direction::Ingress)
+    Ok(verdict::to_hook(network.overlay_ifindex, Direction::Ingress))
 }
 
 /// What came from another node.
@@ -87,7 +84,9 @@ pub fn entering(ctx: &TcContext) -> i32 {
     let target = leave::towards(&packet.facts(), generation, &Maps);
     let vni = Maps.network(generation).map_or(0, |network| network.overlay_vni);
     match Maps.target(target) {
-        Some(row) if target != 0 && packet.store_macs(&MAC, &SENDER) && packet.set_tunnel(row, vni) => {
+        Some(row)
+            if target != 0 && packet.store_macs(&OVERLAY_MAC, &SENDER) && packet.set_tunnel(row, vni) =>
+        {
             book(INTO, len, Verdict::Pass);
             verdict::NEXT
         }

@@ -27,7 +27,7 @@ const fn from_words(w: [u32; 4]) -> [u8; 16] {
 }
 
 #[inline(always)]
-const fn to_words(b: [u8; 16]) -> [u32; 4] {
+pub const fn to_words(b: [u8; 16]) -> [u32; 4] {
     [
         u32::from_ne_bytes([b[0], b[1], b[2], b[3]]),
         u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),

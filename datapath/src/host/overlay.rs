@@ -4,6 +4,7 @@
 //! the same MAC address, so that the inner Ethernet header needs no neighbours.
 
 use futures_util::TryStreamExt;
+use podwire_core::abi::OVERLAY_MAC;
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags,
     LinkInfo, LinkMessage,
@@ -14,8 +15,6 @@ use super::sysctl;
 use crate::error::{Context, Error, ErrorKind};
 use crate::netdev::Netdev;
 
-/// The MAC address of the overlay's device on every node; locally administered.
-pub(crate) const MAC: [u8; 6] = [0x02, 0x70, 0x77, 0x00, 0x00, 0x01];
 /// The alias by which podwire knows its device.
 const ALIAS: &str = "podwire overlay";
 
@@ -68,7 +67,7 @@ fn create(netdev: &Netdev, wish: &Wish) -> Result<u32, Error> {
         .collect_metadata(true)
         .learning(false)
         .port(wish.port)
-        .address(MAC.to_vec())
+        .address(OVERLAY_MAC.to_vec())
         .arp(false)
         .mtu(wish.mtu)
         .build();
@@ -116,12 +115,12 @@ fn dress(netdev: &Netdev, wish: &Wish, index: u32, now: &LinkMessage) -> Result<
     sysctl::set(&format!("net/ipv4/conf/{}/rp_filter", wish.name), "2")?;
     let has = |wanted: LinkAttribute| now.attributes.contains(&wanted);
     let flags = now.header.flags;
-    let same = has(LinkAttribute::Mtu(wish.mtu)) && has(LinkAttribute::Address(MAC.to_vec()));
+    let same = has(LinkAttribute::Mtu(wish.mtu)) && has(LinkAttribute::Address(OVERLAY_MAC.to_vec()));
     if same && flags.contains(LinkFlags::Up) && flags.contains(LinkFlags::Noarp) {
         return Ok(index);
     }
     let message =
-        LinkUnspec::new_with_index(index).address(MAC.to_vec()).arp(false).mtu(wish.mtu).up().build();
+        LinkUnspec::new_with_index(index).address(OVERLAY_MAC.to_vec()).arp(false).mtu(wish.mtu).up().build();
     let up = netdev.wait(netdev.handle().link().set(message).execute());
     match up {
         Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code() == -libc::EADDRINUSE => {

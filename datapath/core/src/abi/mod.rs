@@ -66,8 +66,8 @@ pub use copy::{CopyRow, CopyState, SegmentMark};
 pub use counters::{EndpointCounters, GuardCounters, SessionCounters};
 pub use endpoint::{Direction, EndpointRow};
 pub use network::{
-    AddressRow, DeliveryRow, EgressCounters, EgressPlace, EgressRow, NetworkRow, OverlayCounters, TargetKind,
-    TargetRow,
+    AddressRow, DeliveryRow, EgressCounters, EgressPlace, EgressRow, NetworkRow, OVERLAY_MAC,
+    OverlayCounters, TargetKind, TargetRow,
 };
 pub use policy::{PolicyCounters, PolicyRow};
 pub use reason::Reason;

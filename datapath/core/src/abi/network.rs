@@ -22,6 +22,9 @@ pub struct NetworkRow {
     pub pad: u32,
 }
 
+/// MAC address of the overlay device of every node; locally administered.
+pub const OVERLAY_MAC: [u8; 6] = [0x02, 0x70, 0x77, 0, 0, 1];
+
 impl NetworkRow {
     /// podwire forwards.
     pub const FLAG_NATIVE: u32 = 1 << 0;

@@ -5,10 +5,10 @@
 //! A question that tests whether its own address is free stays without an answer (RFC 5227, RFC 4862).
 
 use super::classify::Key;
-use super::guard::Own;
+use super::guard::{Own, is_own};
 use super::packet::{Packet, Tables};
 use super::parse::{Facts, Transport};
-use crate::abi::{Entry, EntryKind, Mode};
+use crate::abi::Mode;
 use crate::wire::{arp, ethernet, ipv6, ndp, protocol};
 
 /// Bytes of an ARP answer's frame.
@@ -20,7 +20,6 @@ const NDP_AT: usize = IP_AT + ipv6::HEADER_LEN;
 /// Type to reserved, target, target link-layer address.
 const NDP_LEN: usize = 8 + 16 + 8;
 const HOP_LIMIT: u8 = 255;
-const TARGET_LINK_LAYER: u8 = 2;
 /// Offset of the operation's low byte in an ARP frame.
 const OPERATION: usize = ethernet::HEADER_LEN + arp::OPERATION_OFFSET + 1;
 
@@ -59,12 +58,6 @@ pub fn question<P: Packet, T: Tables>(packet: &P, facts: &Facts, own: &Own, tabl
     }
 }
 
-#[inline(always)]
-fn is_own<T: Tables>(tables: &T, root: u32, key: Key) -> bool {
-    let entry = tables.walk(Entry(root), key);
-    matches!(entry.kind(), EntryKind::Any) || entry.index() != Entry::NONE.index()
-}
-
 /// Makes the answer of an ARP request's frame.
 #[inline(always)]
 pub fn answer_arp(frame: &mut [u8; ARP_LEN], gateway: &[u8; 6]) {
@@ -90,7 +83,7 @@ pub fn answer_neighbour(frame: &mut [u8; NEIGHBOUR_LEN], gateway: &[u8; 6]) {
     put(frame, IP_AT + ipv6::DESTINATION_OFFSET, &asker);
     let flags = ndp::FLAG_ROUTER | ndp::FLAG_SOLICITED | ndp::FLAG_OVERRIDE;
     put(frame, NDP_AT, &[ndp::NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0]);
-    put(frame, NDP_AT + 24, &[TARGET_LINK_LAYER, 1]);
+    put(frame, NDP_AT + 24, &[ndp::option::TARGET_LINK_LAYER, 1]);
     put(frame, NDP_AT + 26, gateway);
     let sum = checksum(frame);
     put(frame, NDP_AT + 2, &sum.to_be_bytes());

@@ -43,9 +43,6 @@ const DHCPV6_SERVER: u16 = 547;
 const OPTIONS: usize = 6;
 /// Unit of an option's length.
 const OPTION_UNIT: usize = 8;
-/// Option types with a link-layer address (RFC 4861 sections 4.6.1).
-const SOURCE_LINK_LAYER: u8 = 1;
-const TARGET_LINK_LAYER: u8 = 2;
 /// ICMPv6 types of multicast listener reports (RFC 2710, RFC 3810).
 const LISTENER_REPORT: u8 = 131;
 const LISTENER_DONE: u8 = 132;
@@ -97,7 +94,7 @@ pub fn judge<P: Packet, T: Tables + Counters>(
 
 /// Whether a trie says that the key is one of the pod's own.
 #[inline(always)]
-fn is_own<T: Tables>(tables: &T, root: u32, key: Key) -> bool {
+pub(super) fn is_own<T: Tables>(tables: &T, root: u32, key: Key) -> bool {
     let entry = tables.walk(Entry(root), key);
     matches!(entry.kind(), EntryKind::Any) || entry.index() != Entry::NONE.index()
 }
@@ -243,7 +240,7 @@ fn link_layer<P: Packet, T: Tables>(
             return Some(Reason::Unreadable);
         };
         let mac = [option[2], option[3], option[4], option[5], option[6], option[7]];
-        if matches!(option[0], SOURCE_LINK_LAYER | TARGET_LINK_LAYER)
+        if matches!(option[0], ndp::option::SOURCE_LINK_LAYER | ndp::option::TARGET_LINK_LAYER)
             && !is_own(tables, own.macs, Key::from_mac(mac))
         {
             return Some(Reason::SpoofedNdp);

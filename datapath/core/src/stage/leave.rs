@@ -272,15 +272,21 @@ pub fn may_hop<P: Packet>(packet: &P, facts: &Facts, gso_size: u32, mtu: u32) ->
     if facts.network_offset != ethernet::HEADER_LEN as u32 {
         return false;
     }
-    let hops = match facts.mode {
-        Mode::V4 => packet.read::<1>(ethernet::HEADER_LEN + ipv4::TTL_OFFSET),
-        Mode::V6 => packet.read::<1>(ethernet::HEADER_LEN + ipv6::HOP_LIMIT_OFFSET),
-        Mode::Other => None,
-    };
     let len = if gso_size == 0 {
         packet.frame_len().wrapping_sub(facts.network_offset)
     } else {
         facts.payload_offset.wrapping_sub(facts.network_offset).wrapping_add(gso_size)
     };
-    hops.is_some_and(|[hops]| hops > 1) && len <= mtu
+    !is_spent(packet, facts) && len <= mtu
+}
+
+/// Whether a frame without tags may not take another hop.
+#[inline(always)]
+pub fn is_spent<P: Packet>(packet: &P, facts: &Facts) -> bool {
+    let hops = match facts.mode {
+        Mode::V4 => packet.read::<1>(ethernet::HEADER_LEN + ipv4::TTL_OFFSET),
+        Mode::V6 => packet.read::<1>(ethernet::HEADER_LEN + ipv6::HOP_LIMIT_OFFSET),
+        Mode::Other => None,
+    };
+    hops.is_none_or(|[hops]| hops <= 1)
 }
