@@ -17,7 +17,7 @@ use rtnetlink::packet_route::neighbour::{
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope};
 
 use super::PROTOCOL;
-use crate::error::{Context, Error};
+use crate::error::{Context, Error, ErrorKind};
 use crate::netdev::Netdev;
 
 /// A route to a device, without a gateway.
@@ -45,7 +45,7 @@ pub(crate) struct Neighbour {
 /// Makes podwire's routes and neighbours these.
 ///
 /// # Errors
-/// The kernel refuses one; those before it are in force.
+/// The kernel refuses one, or somebody else made the neighbour for good; the others are in force.
 pub(crate) fn apply(
     netdev: &Netdev,
     routes: &BTreeSet<Route>,
@@ -53,19 +53,34 @@ pub(crate) fn apply(
 ) -> Result<(), Error> {
     let wanted: BTreeSet<Route> =
         routes.iter().map(|route| Route { destination: route.destination.trunc(), ..*route }).collect();
-    let (had_neighbours, had_routes) = (own_neighbours(netdev)?, own_routes(netdev)?);
+    let all = neighbours_of_all(netdev)?;
+    let had_neighbours: BTreeSet<Neighbour> =
+        all.iter().filter(|it| is_ours(it)).filter_map(read_neighbour).collect();
+    let had_routes = own_routes(netdev)?;
+    // One that cannot be had keeps no other one from being made; the first is told.
+    let mut outcome = Ok(());
     for neighbour in neighbours.difference(&had_neighbours) {
-        add_neighbour(netdev, neighbour)?;
+        let foreign = all.iter().filter(|it| !is_ours(it) && it.header.state == NeighbourState::Permanent);
+        let taken = foreign
+            .filter_map(read_neighbour)
+            .any(|it| (it.ifindex, it.address) == (neighbour.ifindex, neighbour.address));
+        outcome = outcome.and(if taken {
+            let what = format!("neighbour {} was made for good by somebody else", neighbour.address);
+            Err(Error::new(ErrorKind::ForeignState, what))
+        } else {
+            add_neighbour(netdev, neighbour)
+        });
     }
     let mut replaced = BTreeSet::new();
     let present: BTreeSet<Route> = had_routes.iter().map(|(route, _)| *route).collect();
     for route in wanted.difference(&present) {
         // IPv4 keeps one route per destination and metric: a replacement is the one step without a gap.
         let old = had_routes.iter().any(|(had, _)| had.destination == route.destination);
-        add_route(netdev, route, old)?;
-        if old {
+        let added = add_route(netdev, route, old);
+        if old && added.is_ok() {
             replaced.insert(route.destination);
         }
+        outcome = outcome.and(added);
     }
     for (route, message) in had_routes.into_iter().filter(|(route, _)| !wanted.contains(route)) {
         if !replaced.contains(&route.destination) {
@@ -85,7 +100,7 @@ pub(crate) fn apply(
                 .context(|| format!("deleting neighbour {}", neighbour.address))?;
         }
     }
-    Ok(())
+    outcome
 }
 
 /// What is gone with its device already is no error.
@@ -165,17 +180,16 @@ fn read_route(message: &RouteMessage) -> Option<Route> {
     Some(Route { destination, ifindex: ifindex?, source })
 }
 
-fn own_neighbours(netdev: &Netdev) -> Result<BTreeSet<Neighbour>, Error> {
+fn neighbours_of_all(netdev: &Netdev) -> Result<Vec<NeighbourMessage>, Error> {
     let answer = netdev.handle().neighbours().get().execute().try_collect::<Vec<_>>();
-    let messages = netdev.wait(answer).context(|| "listing neighbours".into())?;
-    Ok(messages.iter().filter_map(read_neighbour).collect())
+    netdev.wait(answer).context(|| "listing neighbours".into())
+}
+
+fn is_ours(message: &NeighbourMessage) -> bool {
+    message.attributes.contains(&NeighbourAttribute::Protocol(RouteProtocol::from(PROTOCOL)))
 }
 
 fn read_neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
-    let own = NeighbourAttribute::Protocol(RouteProtocol::from(PROTOCOL));
-    if !message.attributes.contains(&own) {
-        return None;
-    }
     let (mut address, mut mac) = (None, [0; 6]);
     for attribute in &message.attributes {
         match attribute {

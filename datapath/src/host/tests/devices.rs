@@ -37,7 +37,7 @@ fn root_overlay_and_routes_are_as_wished_and_go() {
         let neighbour = |address: &str| routes::Neighbour {
             ifindex: index,
             address: address.parse().unwrap(),
-            mac: overlay::MAC,
+            mac: podwire_core::abi::OVERLAY_MAC,
         };
         let both = BTreeSet::from([neighbour("10.9.0.1"), neighbour("fd00:9::1")]);
         routes::apply(&netdev, &wanted(&["10.9.0.0/24", "10.8.0.0/24", "fd00:9::/64"]), &both)?;
@@ -115,4 +115,40 @@ fn root_mtu_is_lowered_on_both_ends_and_never_raised() {
         assert!(node.ip(&["link", "show", "pod0"]).unwrap().contains("mtu 1400"));
         assert!(pod.ip(&["link", "show", "eth0"]).unwrap().contains("mtu 1400"));
     }
+}
+
+/// What somebody else made for the same destination or address stays, and keeps nothing else from being made.
+#[test]
+fn root_ways_of_others_stay() {
+    let node = NetNs::new("host").unwrap();
+    node.ip(&["link", "add", "up0", "type", "veth", "peer", "name", "up1"]).unwrap();
+    node.ip(&["link", "set", "up0", "up"]).unwrap();
+    node.ip(&["route", "add", "10.6.0.0/24", "dev", "lo"]).unwrap();
+    let theirs =
+        ["neigh", "add", "10.9.0.1", "lladdr", "02:00:00:00:00:99", "nud", "permanent", "dev", "up0"];
+    node.ip(&theirs).unwrap();
+    let index = node.enter(|| Ok(nix::net::if_::if_nametoindex("up0")?)).unwrap();
+    let route = |net: &str| routes::Route { destination: net.parse().unwrap(), ifindex: index, source: None };
+    let neighbour = |address: &str| routes::Neighbour {
+        ifindex: index,
+        address: address.parse().unwrap(),
+        mac: [2, 0, 0, 0, 0, 1],
+    };
+    let ways = BTreeSet::from([route("10.6.0.0/24"), route("10.7.0.0/24")]);
+    let neighbours = BTreeSet::from([neighbour("10.9.0.1"), neighbour("10.9.0.2")]);
+    let error = node
+        .enter(move || {
+            Ok(routes::apply(&Netdev::open()?, &ways, &neighbours).err().map(|error| error.to_string()))
+        })
+        .unwrap();
+    assert!(error.is_some_and(|error| error.contains("10.9.0.1")), "the one that is in the way is named");
+    let shown = node.ip(&["neigh", "show", "nud", "permanent"]).unwrap();
+    assert!(shown.contains("02:00:00:00:00:99") && shown.contains("10.9.0.2"), "{shown}");
+    let shown = node.ip(&["route"]).unwrap();
+    assert!(shown.contains("10.6.0.0/24 dev lo") && shown.contains("10.7.0.0/24 dev up0"), "{shown}");
+    node.enter(|| Ok(routes::apply(&Netdev::open()?, &BTreeSet::new(), &BTreeSet::new())?)).unwrap();
+    let left =
+        [node.ip(&["neigh", "show", "nud", "permanent"]).unwrap(), node.ip(&["route"]).unwrap()].concat();
+    assert!(left.contains("02:00:00:00:00:99") && left.contains("10.6.0.0/24 dev lo"), "{left}");
+    assert!(!left.contains("10.9.0.2") && !left.contains("10.7.0.0/24"), "{left}");
 }
