@@ -272,21 +272,7 @@ fn give(packet: Skb, decision: &Decision) -> Result<(), Reason> {
         };
     }
     let copy = CopyRow { redirect: 1, ..copies.row(decision.redirect.slot) };
-    hand(packet, &copy).map_err(failure)
-}
-
-/// The reasons that the mirror program knows for a packet that it did not send.
-#[inline(always)]
-fn failure(stored: u32) -> Reason {
-    match stored.wrapping_sub(1) {
-        n if n == Reason::NoRoute as u32 => Reason::NoRoute,
-        n if n == Reason::NeighbourUnknown as u32 => Reason::NeighbourUnknown,
-        n if n == Reason::TooBig as u32 => Reason::TooBig,
-        n if n == Reason::DeviceMissing as u32 => Reason::DeviceMissing,
-        n if n == Reason::DeviceDown as u32 => Reason::DeviceDown,
-        n if n == Reason::MirrorDeviceLost as u32 => Reason::MirrorDeviceLost,
-        n if n == Reason::SessionMissing as u32 => Reason::SessionMissing,
-        n if n == Reason::RingFull as u32 => Reason::RingFull,
-        _ => Reason::EncapsulationRefused,
-    }
+    hand(packet, &copy).map_err(|stored| {
+        stored.checked_sub(1).and_then(Reason::from_number).unwrap_or(Reason::EncapsulationRefused)
+    })
 }

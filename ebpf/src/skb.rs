@@ -430,7 +430,7 @@ impl Packet for Skb {
         _: &Facts,
         _: &T,
     ) -> Option<Reason> {
-        guard_reason(crate::global::judge_frame(self.0, slot, generation.bank()))
+        Reason::from_number(crate::global::judge_frame(self.0, slot, generation.bank()).checked_sub(1)?)
     }
 
     #[inline(always)]
@@ -454,19 +454,4 @@ impl Packet for Skb {
         // SAFETY: N bytes from `start` lie within the frame.
         Some(unsafe { *(start as *const [u8; N]) })
     }
-}
-
-/// The reason behind a number of [`crate::global::judge_frame`].
-#[inline(always)]
-fn guard_reason(stored: u32) -> Option<Reason> {
-    Some(match stored.checked_sub(1)? {
-        n if n == Reason::SpoofedMac as u32 => Reason::SpoofedMac,
-        n if n == Reason::SpoofedIp as u32 => Reason::SpoofedIp,
-        n if n == Reason::SpoofedArp as u32 => Reason::SpoofedArp,
-        n if n == Reason::SpoofedNdp as u32 => Reason::SpoofedNdp,
-        n if n == Reason::RouterMessage as u32 => Reason::RouterMessage,
-        n if n == Reason::DhcpServer as u32 => Reason::DhcpServer,
-        n if n == Reason::EtherTypeRefused as u32 => Reason::EtherTypeRefused,
-        _ => Reason::Unreadable,
-    })
 }

@@ -16,6 +16,15 @@ macro_rules! reasons {
             /// Every reason, by number.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
+            /// The reason of a number as stored in maps.
+            #[inline(always)]
+            pub const fn from_number(number: u32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
             /// The stable word that users, metrics and logs see.
             pub const fn as_str(self) -> &'static str {
                 match self {
