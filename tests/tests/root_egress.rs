@@ -210,9 +210,12 @@ fn root_own_addresses_come_move_and_go() -> Result<()> {
         world.put(&egress("seven", &fields), "seven")?;
         world.all_come_as(SEVEN).with_context(|| format!("on node-{}", node + 1))?;
         for address in SEVEN {
-            ensure!(on(&world, node, address)?, "{address} is on node-{}", node + 1);
-            ensure!(!on(&world, other, address)?, "{address} is on node-{}", other + 1);
+            // The policy was ready before as well, and pods came as this: each node moves when it has read the file.
+            eventually(&format!("{address} is on node-{} alone", node + 1), || {
+                Ok(on(&world, node, address)? && !on(&world, other, address)?)
+            })?;
         }
+        world.all_come_as(SEVEN).with_context(|| format!("moved to node-{}", node + 1))?;
     }
     let fields = format!("{}, egressNode: node-1, own: true", ips(EIGHT));
     world.put(&egress("seven", &fields), "seven")?;
