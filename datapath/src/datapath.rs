@@ -13,6 +13,7 @@ mod ways;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use aya::Ebpf;
 use podwire_core::abi::{
@@ -28,6 +29,7 @@ use crate::links::{self, Hook, Place};
 use crate::log_carrier::{self, LogCarrier};
 use crate::maps::{Maps, Table};
 use crate::netdev::{Link, Netdev};
+use crate::observe::{Names, Watch, WatchOptions};
 use crate::pins::Pins;
 use crate::plan::{self, SessionKey};
 use crate::program;
@@ -111,6 +113,7 @@ pub struct Datapath {
     health: HashMap<String, Health>,
     ways: Ways,
     flows_are_empty: bool,
+    names: Arc<Names>,
     desired: Desired,
     /// What the bank in force was made of.
     in_force: Option<InForce>,
@@ -171,6 +174,7 @@ impl Datapath {
             health: HashMap::new(),
             ways: Ways::new(options.egress_mark),
             flows_are_empty: false,
+            names: Arc::default(),
             desired: Desired::default(),
             in_force: None,
             attached: HashMap::new(),
@@ -206,6 +210,7 @@ impl Datapath {
         self.maps.clock.set(0, relay::clock_offset())?;
         let problems = self.attach_returns(desired, &links);
         let mut network = self.prepare_ways(desired, &links)?;
+        self.names.learn(desired, |interface| links.get(interface).map(|link| link.index));
         let mut applied = self.install(desired, &links, &network)?;
         self.desired = desired.clone();
         self.settle_ways(desired, &links, &mut network)?;
@@ -271,6 +276,16 @@ impl Datapath {
         counters.segment_queue_drops =
             links.get(&self.options.segment_device).map_or(0, |link| link.tx_dropped);
         Ok(counters)
+    }
+
+    /// Begins to watch packets. Traces that an earlier run left, or an earlier call, are ended: one at a time.
+    ///
+    /// What it returns works by itself, on any thread, also while an apply takes its time.
+    ///
+    /// # Errors
+    /// `Kernel`.
+    pub fn watch(&self, options: WatchOptions) -> Result<Watch, Error> {
+        Watch::open(&self.pins, &self.names, options)
     }
 
     /// Leaves everything in force and pinned.

@@ -27,6 +27,7 @@ mod maps;
 pub mod netdev;
 mod network;
 pub mod object;
+mod observe;
 mod offload;
 mod pins;
 mod plan;
@@ -45,5 +46,6 @@ pub use desired::{
 };
 pub use error::{Error, ErrorKind};
 pub use links::Hook;
+pub use observe::{Account, Flow, Observation, Stream, Trace, Watch, WatchOptions, Watcher};
 pub use podwire_core as core;
 pub use status::{Applied, Counters, EgressState, EndpointState, SessionState};

@@ -7,9 +7,9 @@ use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, ProgramArray, RingBuf};
 use podwire_core::abi::{
     AddressRow, ChunkRow, ConfigRow, EgressCounters, EgressRow, EndpointCounters, EndpointRow, FlowKey,
-    FlowRow, GuardCounters, LiveRow, NetworkRow, NodeRow, OverlayCounters, PolicyCounters, PolicyRow,
-    PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TargetRow, TripKey,
-    TripRow, TunnelKey, limits,
+    FlowRow, GuardCounters, LiveRow, NetworkRow, NodeRow, ObservationCounters, ObservationRow,
+    OverlayCounters, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters,
+    SessionRow, SpanRow, TargetRow, TraceKey, TraceRow, TripKey, TripRow, TunnelKey, WatchRow, limits,
 };
 
 use crate::error::{Context, Error, ErrorKind};
@@ -34,6 +34,7 @@ plain!(ChunkRow, ConfigRow, EndpointCounters, EndpointRow, NodeRow, PrefixRow, R
 plain!(SessionRow, SpanRow, PolicyRow, PolicyCounters, LiveRow, FlowKey, FlowRow, TripKey, TripRow);
 plain!(TunnelKey, RelayRow, GuardCounters, u64);
 plain!(NetworkRow, TargetRow, EgressRow, AddressRow, EgressCounters);
+plain!(WatchRow, TraceKey, TraceRow, ObservationRow, ObservationCounters);
 
 // SAFETY: `Plain` is implemented for such types only, here above.
 unsafe impl<T: Plain> aya::Pod for Row<T> {}
@@ -93,6 +94,13 @@ impl<T: Plain> CpuTable<T> {
     fn take(bpf: &mut Ebpf, name: &'static str, cpus: usize) -> Result<Self, Error> {
         let map = take_map(bpf, name)?;
         Ok(Self { name, map: PerCpuArray::try_from(map).context(|| format!("map {name}"))?, cpus })
+    }
+
+    /// A second handle of a pinned map, for another thread.
+    pub(crate) fn reopen(pins: &Pins, name: &'static str) -> Result<Self, Error> {
+        let data = MapData::from_pin(pins.map(name)).context(|| format!("opening map {name}"))?;
+        let map = PerCpuArray::try_from(Map::PerCpuArray(data)).context(|| format!("map {name}"))?;
+        Ok(Self { name, map, cpus: cpus()? })
     }
 
     /// The rows of all CPUs.
@@ -191,13 +199,17 @@ pub(crate) const NAMES: &[&str] = &[
     "SESSION_COUNTERS",
     "POLICY_COUNTERS",
     "REASON_COUNTERS",
+    "WATCH",
+    "TRACES",
+    "OBSERVATIONS",
+    "DROPS",
+    "OBSERVATION",
+    "OBSERVATION_COUNTERS",
 ];
 
 impl Maps {
     pub(crate) fn take(bpf: &mut Ebpf) -> Result<Self, Error> {
-        let cpus = aya::util::nr_cpus().map_err(|(what, error)| {
-            Error::caused(ErrorKind::Kernel, format!("counting CPUs ({what})"), error)
-        })?;
+        let cpus = cpus()?;
         let interfaces = take_map(bpf, "INTERFACES")?;
         let reasons = take_map(bpf, "REASON_COUNTERS")?;
         Ok(Self {
@@ -295,11 +307,31 @@ fn take_hash<K: aya::Pod, V: aya::Pod>(
     HashMap::try_from(take_map(bpf, name)?).context(|| format!("map {name}"))
 }
 
-/// Reads the head of a record; `None` when the record is shorter.
-pub(crate) fn read_head(record: &[u8]) -> Option<RelayRow> {
-    let bytes = record.get(..size_of::<RelayRow>())?;
+/// A second handle of a pinned map, for another thread.
+pub(crate) fn reopen_hash<K: Plain, V: Plain>(
+    pins: &Pins,
+    name: &'static str,
+) -> Result<HashMap<MapData, Row<K>, Row<V>>, Error> {
+    let data = MapData::from_pin(pins.map(name)).context(|| format!("opening map {name}"))?;
+    HashMap::try_from(Map::HashMap(data)).context(|| format!("map {name}"))
+}
+
+/// A handle of a pinned ring. Each record is read by one of its handles only.
+pub(crate) fn reopen_ring(pins: &Pins, name: &'static str) -> Result<RingBuf<MapData>, Error> {
+    let data = MapData::from_pin(pins.map(name)).context(|| format!("opening map {name}"))?;
+    RingBuf::try_from(Map::RingBuf(data)).context(|| format!("map {name}"))
+}
+
+fn cpus() -> Result<usize, Error> {
+    aya::util::nr_cpus()
+        .map_err(|(what, error)| Error::caused(ErrorKind::Kernel, format!("counting CPUs ({what})"), error))
+}
+
+/// Reads the row at the head of a record; `None` when the record is shorter.
+pub(crate) fn read_head<T: Plain>(record: &[u8]) -> Option<T> {
+    let bytes = record.get(..size_of::<T>())?;
     // SAFETY: as many bytes as the row has, and any bytes are a row (`Plain`).
-    Some(unsafe { bytes.as_ptr().cast::<RelayRow>().read_unaligned() })
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
 fn missing(name: &str) -> Error {

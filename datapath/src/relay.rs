@@ -116,7 +116,7 @@ impl Worker {
     fn drain(&mut self, rows: &HashMap<u32, SessionRow>) {
         let mut booked: HashMap<u32, SessionCounters> = HashMap::new();
         while let Some(record) = self.ring.next() {
-            let Some(head) = read_head(&record) else {
+            let Some(head) = read_head::<RelayRow>(&record) else {
                 continue;
             };
             let frame = record.get(size_of::<RelayRow>()..).unwrap_or_default();

@@ -97,3 +97,12 @@ pub(crate) fn send_frame(ifindex: u32, frame: &[u8]) -> io::Result<()> {
     };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Waits until no packet can still run under an earlier generation: `membarrier`'s global command waits for an
+/// RCU grace period, in which every program that had begun has ended.
+pub(crate) fn wait_for_packets() {
+    if membarrier_global().is_err() {
+        // The command is refused where CPUs run without the timer tick; programs run for microseconds.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}

@@ -189,6 +189,7 @@ fn a_packet_comes_back_to_where_it_left() {
         mark: 0x1234,
         priority: 7,
         tag: Tag::back(9),
+        policy: 9,
     };
     assert_eq!(stage::returned(5, &frame.as_slice(), &tables), back);
     assert_eq!(

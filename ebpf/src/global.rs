@@ -13,6 +13,7 @@ use crate::{
     tables::{AS_ASKED, AS_IT_IS, Maps},
     uplink,
     verdict::DROP,
+    watch,
 };
 
 /// Leaves what the packet is in row [`AS_IT_IS`] of `FACTS`.
@@ -120,6 +121,28 @@ pub extern "C" fn book_lost(slots: u64, ruleset: u32, len: u32) -> u32 {
             row.lost(Reason::MirrorDeviceLost);
         });
     }
+    1
+}
+
+/// [`watch::write`] of the packet of row [`AS_IT_IS`] of `FACTS`.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn observe(skb: *mut __sk_buff, word: u32, ifindex: u32, policy: u32, number: u32) -> u32 {
+    watch::write(Skb::from_raw(skb), word, ifindex, policy, number);
+    1
+}
+
+/// [`watch::each_copy`] of the same packet.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn observe_copies(
+    skb: *mut __sk_buff,
+    slots: u64,
+    ruleset: u32,
+    bank: u32,
+    ifindex: u32,
+) -> u32 {
+    watch::each_copy(Skb::from_raw(skb), slots, ruleset, bank, ifindex);
     1
 }
 

@@ -4,11 +4,11 @@
 
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
-    abi::{DeliveryRow, Direction, EgressRow, NetworkRow, Reason, TargetRow},
+    abi::{Action, Component, DeliveryRow, Direction, EgressRow, Generation, NetworkRow, Reason, TargetRow},
     stage::{
         Counters, Own, Packet, Tables, Verdict,
         answer::{self, ARP_LEN, NEIGHBOUR_LEN},
-        leave::{self, Way},
+        leave::{self, Led, Way},
     },
 };
 
@@ -18,6 +18,7 @@ use crate::{
     skb::Skb,
     tables::Maps,
     verdict,
+    watch::{self, Note},
 };
 
 /// On to this program. Comes back when there is none.
@@ -58,44 +59,117 @@ pub fn hook(ctx: &TcContext) -> i32 {
             unsafe { maps::STAGES.tail_call(ctx, ANSWER) };
             return verdict::DROP;
         }
-        None => match leave::leave(packet.ifindex(), row, &facts, len, generation, &Maps) {
-            Way::Host { mark } => (Verdict::Pass, to_host(packet, network, mark)),
-            Way::Pod { target } => match Maps.target(target) {
-                Some(target) if leave::may_hop(&packet, &facts, packet.gso_size(), target.mtu) => {
-                    Maps.count_endpoint(slot, Direction::Egress, |row| {
-                        row.record(len, Verdict::Taken, mirrored);
-                    });
-                    return to_pod(ctx, packet, target);
+        None => {
+            let led = leave::leave(packet.ifindex(), row, &facts, len, generation, &Maps);
+            let here = Place { generation, ifindex: packet.ifindex() };
+            tell_policy(packet, &led, network, here);
+            match led.way {
+                Way::Host { mark } => {
+                    tell_host(packet, here);
+                    (Verdict::Pass, to_host(packet, network, mark))
                 }
-                _ => (Verdict::Pass, verdict::NEXT),
-            },
-            Way::Node { target, vni } => match Maps.target(target) {
-                Some(target)
-                    if leave::may_hop(&packet, &facts, packet.gso_size(), network.overlay_mtu)
-                        && network.overlay_ifindex != 0 =>
-                {
-                    match overlay::send(packet, network, target, vni) {
-                        Ok(code) => (Verdict::Taken, code),
-                        Err(reason) => refused(reason),
+                Way::Pod { target } => match Maps.target(target) {
+                    Some(target) if leave::may_hop(&packet, &facts, packet.gso_size(), target.mtu) => {
+                        Maps.count_endpoint(slot, Direction::Egress, |row| {
+                            row.record(len, Verdict::Taken, mirrored);
+                        });
+                        return to_pod(ctx, packet, target);
                     }
-                }
-                // The host's stack knows no way to a policy's node: it would send the packet with another address.
-                _ if vni & EgressRow::ID_FLAG != 0 && !leave::is_spent(&packet, &facts) => {
-                    refused(Reason::TooBig)
-                }
-                _ => (Verdict::Pass, verdict::NEXT),
-            },
-            Way::Drop(reason) => refused(reason),
-        },
+                    _ => {
+                        tell_obstacle(packet, here);
+                        (Verdict::Pass, verdict::NEXT)
+                    }
+                },
+                Way::Node { target, vni } => match Maps.target(target) {
+                    Some(target)
+                        if leave::may_hop(&packet, &facts, packet.gso_size(), network.overlay_mtu)
+                            && network.overlay_ifindex != 0 =>
+                    {
+                        match overlay::send(packet, network, target, vni) {
+                            Ok(code) => {
+                                let note = Note::new(
+                                    Component::Forwarding,
+                                    Action::Forwarded,
+                                    generation,
+                                    here.ifindex,
+                                );
+                                watch::note(packet, Note { number: led.way.target(), ..note });
+                                (Verdict::Taken, code)
+                            }
+                            Err(reason) => refused(packet, reason, Component::Forwarding, here),
+                        }
+                    }
+                    // The host's stack knows no way to a policy's node: it would send the packet with another address.
+                    _ if vni & EgressRow::ID_FLAG != 0 && !leave::is_spent(&packet, &facts) => {
+                        refused(packet, Reason::TooBig, Component::Forwarding, here)
+                    }
+                    _ => {
+                        tell_obstacle(packet, here);
+                        (Verdict::Pass, verdict::NEXT)
+                    }
+                },
+                Way::Drop(reason) => refused(packet, reason, Component::Egress, here),
+            }
+        }
     };
     Maps.count_endpoint(slot, Direction::Egress, |row| row.record(len, outcome, mirrored));
     code
 }
 
 #[inline(always)]
-fn refused(reason: Reason) -> (Verdict, i32) {
+fn refused(packet: Skb, reason: Reason, component: Component, here: Place) -> (Verdict, i32) {
+    watch::note(packet, Note::dropped(component, reason, here.generation, here.ifindex));
     Maps.count_reason(reason);
     (Verdict::Drop(reason), verdict::DROP)
+}
+
+/// Where and when a packet is looked at.
+#[derive(Clone, Copy)]
+pub struct Place {
+    pub generation: Generation,
+    pub ifindex: u32,
+}
+
+/// Says under which Egress policy a packet leaves.
+#[inline(always)]
+pub fn tell_policy(packet: Skb, led: &Led, network: &NetworkRow, here: Place) {
+    if led.egress == 0 {
+        return;
+    }
+    let (action, number) = match led.way {
+        Way::Host { mark } if mark != 0 && mark != network.judged() => (Action::MarkedForSnat, mark),
+        Way::Node { target, .. } => (Action::ForwardedToEgressNode, target),
+        _ => return,
+    };
+    let note = Note::new(Component::Egress, action, here.generation, here.ifindex);
+    watch::note(packet, Note { policy: led.egress, number, ..note });
+}
+
+/// Says that the host's stack has a packet.
+#[inline(always)]
+pub fn tell_host(packet: Skb, here: Place) {
+    if !watch::is_on(false) {
+        return;
+    }
+    let action = if leave::goes_out(&packet.facts(), here.generation, &Maps) {
+        Action::ForwardedOutOfNetwork
+    } else {
+        Action::Forwarded
+    };
+    watch::note(packet, Note::new(Component::Forwarding, action, here.generation, here.ifindex));
+}
+
+/// Says what becomes of a packet that podwire itself may not send on.
+#[inline(always)]
+pub fn tell_obstacle(packet: Skb, here: Place) {
+    if !watch::is_on(true) {
+        return;
+    }
+    let note = match leave::obstacle(&packet, &packet.facts()) {
+        Some(reason) => Note::dropped(Component::Forwarding, reason, here.generation, here.ifindex),
+        None => Note::new(Component::Forwarding, Action::Forwarded, here.generation, here.ifindex),
+    };
+    watch::note(packet, note);
 }
 
 /// On to the host's stack.
@@ -115,6 +189,10 @@ pub fn to_pod(ctx: &TcContext, packet: Skb, target: &TargetRow) -> i32 {
         return verdict::DROP;
     }
     packet.set_mark(0);
+    if target.flags & TargetRow::FLAG_STAGES == 0 {
+        let note = Note::new(Component::Forwarding, Action::Delivered, Generation(0), target.ifindex);
+        watch::note(packet, note);
+    }
     if target.flags & TargetRow::FLAG_PEER == 0 {
         // The hook at the interface's egress has its stages.
         return verdict::to_hook(target.ifindex, Direction::Ingress);

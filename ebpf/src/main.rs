@@ -31,6 +31,7 @@ mod skb;
 mod tables;
 mod uplink;
 mod verdict;
+mod watch;
 
 use aya_ebpf::{macros::classifier, programs::TcContext};
 use podwire_core::abi::Direction;

@@ -7,9 +7,10 @@ use aya_ebpf::{
 use podwire_core::{
     abi::{
         AddressRow, ChunkRow, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow, EndpointCounters,
-        EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, NetworkRow, NodeRow, OverlayCounters,
-        PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow,
-        SpanRow, TargetRow, TripKey, TripRow, TunnelKey, limits,
+        EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, NetworkRow, NodeRow, ObservationCounters,
+        ObservationRow, OverlayCounters, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow,
+        SessionCounters, SessionRow, SpanRow, TargetRow, TraceKey, TraceRow, TripKey, TripRow, TunnelKey,
+        WatchRow, limits,
     },
     stage::Facts,
     wire::encap::PerPacket,
@@ -161,3 +162,21 @@ pub static POLICY_COUNTERS: PerCpuArray<PolicyCounters, { limits::POLICIES as us
 
 #[btf_map(name = "REASON_COUNTERS")]
 pub static REASON_COUNTERS: PerCpuArray<u64, { Reason::COUNT }> = PerCpuArray::new();
+
+#[btf_map(name = "WATCH")]
+pub static WATCH: Array<WatchRow, 1> = Array::new();
+
+#[btf_map(name = "TRACES")]
+pub static TRACES: HashMap<TraceKey, TraceRow, { limits::TRACES as usize }> = HashMap::new();
+
+#[btf_map(name = "OBSERVATIONS")]
+pub static OBSERVATIONS: RingBuf<(), { limits::OBSERVATION_RING as usize }> = RingBuf::new();
+
+#[btf_map(name = "DROPS")]
+pub static DROPS: RingBuf<(), { limits::OBSERVATION_RING as usize }> = RingBuf::new();
+
+#[btf_map(name = "OBSERVATION")]
+pub static OBSERVATION: PerCpuArray<ObservationRow, 1> = PerCpuArray::new();
+
+#[btf_map(name = "OBSERVATION_COUNTERS")]
+pub static OBSERVATION_COUNTERS: PerCpuArray<ObservationCounters, 2> = PerCpuArray::new();

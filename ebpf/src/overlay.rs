@@ -3,14 +3,21 @@
 
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
-    abi::{Direction, NetworkRow, OVERLAY_MAC, Reason, TargetRow},
+    abi::{Action, Component, Direction, NetworkRow, OVERLAY_MAC, Reason, TargetRow},
     stage::{
         Counters, Packet, Tables, Verdict,
         leave::{self, Way},
     },
 };
 
-use crate::{leave as way, maps, skb::Skb, tables::Maps, verdict};
+use crate::{
+    leave::{self as way, Place},
+    maps,
+    skb::Skb,
+    tables::Maps,
+    verdict,
+    watch::{self, Note},
+};
 
 /// Who frames in the overlay are from: the kernel takes one from its own address for a loop (`vxlan_set_mac`).
 const SENDER: [u8; 6] = [0x02, 0x70, 0x77, 0, 0, 2];
@@ -39,12 +46,16 @@ pub fn arrived(ctx: &TcContext) -> i32 {
     let Some(network) = Maps.network(generation) else {
         return verdict::NEXT;
     };
-    let way = match packet.tunnel() {
+    let here = Place { generation, ifindex: packet.ifindex() };
+    watch::note(packet, Note::new(Component::Forwarding, Action::Received, generation, here.ifindex));
+    let led = match packet.tunnel() {
         Some((vni, remote)) => leave::arrive(&packet.facts(), len, vni, &remote, generation, &Maps),
-        None => Way::Drop(Reason::TunnelUnknown),
+        None => Way::Drop(Reason::TunnelUnknown).into(),
     };
-    match way {
+    way::tell_policy(packet, &led, network, here);
+    match led.way {
         Way::Host { mark } => {
+            way::tell_host(packet, here);
             book(OUT_OF, len, Verdict::Pass);
             way::to_host(packet, network, mark)
         }
@@ -54,6 +65,7 @@ pub fn arrived(ctx: &TcContext) -> i32 {
                 way::to_pod(ctx, packet, target)
             }
             _ => {
+                way::tell_obstacle(packet, here);
                 book(OUT_OF, len, Verdict::Pass);
                 verdict::NEXT
             }
@@ -63,6 +75,8 @@ pub fn arrived(ctx: &TcContext) -> i32 {
             verdict::NEXT
         }
         Way::Drop(reason) => {
+            let component = if led.egress == 0 { Component::Forwarding } else { Component::Egress };
+            watch::note(packet, Note::dropped(component, reason, generation, here.ifindex));
             Maps.count_reason(reason);
             book(OUT_OF, len, Verdict::Drop(reason));
             verdict::DROP

@@ -5,9 +5,12 @@
 
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
-    abi::{CopyRow, CopyState, Direction, Liveness, Reason, SessionKind, SessionRow, TripRow, limits},
+    abi::{
+        Action, Component, CopyRow, CopyState, Direction, Generation, Liveness, Reason, SessionKind,
+        SessionRow, TripRow, limits,
+    },
     stage::{
-        self, Attempt, Beside, Copies, Counters, Decision, Packet, Tables, Verdict,
+        self, Attempt, Beside, Copies, Counters, Decision, Packet, Redirect, Tables, Verdict,
         copy::{Outcome, largest_for_device},
         lowest,
     },
@@ -18,6 +21,7 @@ use crate::{
     skb::Skb,
     tables::{AS_IT_IS, Maps},
     verdict,
+    watch::{self, Note},
 };
 
 #[inline(always)]
@@ -61,8 +65,14 @@ pub fn stages(packet: Skb, direction: Direction, ifindex: u32) -> (Verdict, Next
     let attempt = match direction {
         Direction::Egress => {
             mirror(packet, &decision.copies, len);
+            watch::mirrored(packet, &decision.copies, ifindex);
             if let Some(reason) = decision.refused {
+                watch::note(packet, Note::dropped(Component::SpoofGuard, reason, Generation(0), ifindex));
                 return (stage::settle_refused(direction, len, &decision, reason, &Maps), Next::Other);
+            }
+            if !beside.tag.is_back() {
+                let note = Note::new(Component::SpoofGuard, Action::Forwarded, Generation(0), ifindex);
+                watch::note(packet, note);
             }
             redirect(packet, direction, &decision, ifindex)
         }
@@ -75,18 +85,36 @@ pub fn stages(packet: Skb, direction: Direction, ifindex: u32) -> (Verdict, Next
             };
             if stays {
                 mirror(packet, &decision.copies, len);
+                watch::mirrored(packet, &decision.copies, ifindex);
             } else {
                 decision.copies.slots = 0;
             }
             attempt
         }
     };
+    tell(packet, &decision.redirect, decision.copies.generation, attempt, ifindex);
     let verdict = stage::settle(direction, len, &decision, attempt, &Maps);
+    if matches!(direction, Direction::Ingress) && matches!(verdict, Verdict::Pass) {
+        watch::note(packet, Note::new(Component::Forwarding, Action::Delivered, Generation(0), ifindex));
+    }
     let next = match verdict {
         Verdict::Pass if decision.leaves => Next::Leave { mirrored: decision.copies.slots != 0 },
         _ => Next::Other,
     };
     (verdict, next)
+}
+
+/// Says what came of a redirect.
+#[inline(always)]
+fn tell(packet: Skb, redirect: &Redirect, generation: Generation, attempt: Attempt, ifindex: u32) {
+    let (action, reason) = match attempt {
+        Attempt::None => return,
+        Attempt::Taken => (Action::Redirected, None),
+        Attempt::Failed(reason) if redirect.closed => (Action::Dropped, Some(reason)),
+        Attempt::Failed(reason) => (Action::Forwarded, Some(reason)),
+    };
+    let note = Note::new(Component::TrafficControl, action, generation, ifindex);
+    watch::note(packet, Note { reason, policy: redirect.policy + 1, ..note });
 }
 
 /// The copies of a packet, each session once.

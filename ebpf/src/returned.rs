@@ -2,9 +2,17 @@
 //! the priority that it had, and a tag that keeps it from being redirected again.
 
 use aya_ebpf::programs::TcContext;
-use podwire_core::stage::{Returned, returned};
+use podwire_core::{
+    abi::{Action, Component, Reason},
+    stage::{Returned, Tables, returned},
+};
 
-use crate::{skb::Skb, tables::Maps, verdict};
+use crate::{
+    skb::Skb,
+    tables::Maps,
+    verdict,
+    watch::{self, Note},
+};
 
 #[inline(always)]
 pub fn hook(ctx: &TcContext) -> i32 {
@@ -21,13 +29,15 @@ pub fn hook(ctx: &TcContext) -> i32 {
 #[inline(always)]
 pub fn back(frame: Skb, returns: u32, unknown: i32) -> i32 {
     match returned(returns, &frame, &Maps) {
-        Returned::Back { ifindex, direction, mark, priority, tag } => {
+        Returned::Back { ifindex, direction, mark, priority, tag, policy } => {
+            let note = Note::new(Component::TrafficControl, Action::Returned, Maps.generation(), ifindex);
+            watch::note(frame, Note { policy: policy + 1, ..note });
             frame.set_mark(mark);
             frame.set_priority(priority);
             frame.set_tag(tag);
             verdict::to_hook(ifindex, direction)
         }
-        Returned::Drop(podwire_core::abi::Reason::ReturnUnknown) => unknown,
+        Returned::Drop(Reason::ReturnUnknown) => unknown,
         Returned::Drop(_) => verdict::DROP,
     }
 }

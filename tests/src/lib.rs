@@ -11,4 +11,5 @@ pub mod signals;
 pub mod spoof;
 #[cfg(feature = "test-run")]
 pub mod test_run;
+pub mod watched;
 pub mod wish;

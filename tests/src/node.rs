@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
 use podwire_datapath::core::abi::{Direction, EndpointCounters, PolicyCounters, Reason, SessionCounters};
-use podwire_datapath::{Applied, Counters, Datapath, Desired, Hook, Options, Target};
+use podwire_datapath::{Applied, Counters, Datapath, Desired, Hook, Options, Target, Watch, WatchOptions};
 use podwire_harness::{NetNs, Scratch};
 
 type Work = Box<dyn FnOnce(&mut Datapath) + Send>;
@@ -24,11 +24,19 @@ impl Node {
     /// # Errors
     /// As the library says.
     pub fn open(netns: &NetNs, scratch: &Scratch, hook: Hook) -> Result<Self> {
+        Self::open_with(netns, scratch, hook, "uplink0")
+    }
+
+    /// The same, where the uplink has another name.
+    ///
+    /// # Errors
+    /// As the library says.
+    pub fn open_with(netns: &NetNs, scratch: &Scratch, hook: Hook, uplink: &str) -> Result<Self> {
         let bpffs: PathBuf = scratch.bpf().join("podwire");
         let (work, todo): (Sender<Work>, Receiver<Work>) = channel();
         let (opened, wait) = channel();
+        let uplink = Some(uplink.to_owned());
         let thread = netns.enter_later(move || {
-            let uplink = Some("uplink0".to_owned());
             let mut datapath = match Datapath::open(Options { bpffs, hook, uplink, ..Options::default() }) {
                 Ok(datapath) => datapath,
                 Err(error) => {
@@ -65,6 +73,14 @@ impl Node {
     pub fn apply(&self, desired: &Desired) -> Result<Applied> {
         let desired = desired.clone();
         Ok(self.ask(move |datapath| datapath.apply(&desired))??)
+    }
+
+    /// [`Datapath::watch`].
+    ///
+    /// # Errors
+    /// As the library says.
+    pub fn watch(&self, options: WatchOptions) -> Result<Watch> {
+        Ok(self.ask(move |datapath| datapath.watch(options))??)
     }
 
     /// [`Datapath::refresh`].

@@ -21,6 +21,8 @@ fn text() -> String {
     }
     let sizes = [
         ("ENDPOINTS", limits::ENDPOINTS),
+        ("TRACES", limits::TRACES),
+        ("OBSERVATION_RING", limits::OBSERVATION_RING),
         ("DIRECT_INTERFACES", limits::DIRECT_INTERFACES),
         ("RULESETS", limits::RULESETS),
         ("NODES", limits::NODES),

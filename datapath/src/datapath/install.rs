@@ -162,7 +162,7 @@ impl Datapath {
             },
         )?;
         self.generation = generation;
-        wait_for_packets();
+        crate::sys::wait_for_packets();
         Ok(())
     }
 
@@ -321,14 +321,5 @@ impl Datapath {
             self.maps.set_interface_slot(link.index, Some(slot))?;
         }
         Ok(())
-    }
-}
-
-/// Waits until no packet can still run under an earlier generation: `membarrier`'s global command waits for an
-/// RCU grace period, in which every program that had begun has ended.
-fn wait_for_packets() {
-    if crate::sys::membarrier_global().is_err() {
-        // The command is refused where CPUs run without the timer tick; programs run for microseconds.
-        std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }

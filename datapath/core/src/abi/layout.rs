@@ -3,9 +3,9 @@
 
 use super::{
     ABI_VERSION, AddressRow, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow, EndpointCounters,
-    EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, ModeRow, NetworkRow, PolicyCounters, PolicyRow,
-    PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, TargetRow, TripKey, TripRow,
-    TunnelKey, limits,
+    EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, ModeRow, NetworkRow, ObservationCounters,
+    ObservationRow, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters,
+    SessionRow, TargetRow, TraceKey, TraceRow, TripKey, TripRow, TunnelKey, WatchRow, limits,
 };
 use crate::wire::encap::{OUTER_MAX, OuterTemplate};
 
@@ -134,6 +134,17 @@ layouts! {
         truncated_packets: u64, queued_packets: u64, sampled_out_packets: u64, handed_packets: u64,
         taken_packets: u64, lost_packets: [u64; Reason::COUNT],
     }
+    WatchRow { flags: u32, drops: u32, }
+    TraceKey {
+        source: [u64; 2], destination: [u64; 2], ports: u32, protocol: u32, tag: u32, family: u32,
+    }
+    TraceRow { until: u64, number: u32, pad: u32, }
+    ObservationRow {
+        time_ns: u64, sequence: u64, lost: u64, policy: u64, source: [u64; 2], destination: [u64; 2],
+        address: [u8; 16], address_family: u32, family: u32, ports: u32, protocol: u32, trace: u32, cpu: u32,
+        component: u32, action: u32, reason: u32, ifindex: u32, len: u32, mac: [u8; 6], ttl: u8, tag: u8, pad: u32,
+    }
+    ObservationCounters { generated: u64, suppressed: u64, lost: u64, window: u64, in_window: u64, }
     PolicyCounters {
         matched_packets: u64, matched_bytes: u64, redirected_packets: u64, redirected_bytes: u64,
         returned_packets: u64, returned_bytes: u64, bypassed_packets: u64, refused_packets: u64,
@@ -143,7 +154,7 @@ layouts! {
 
 /// Every ABI version and the hash of its layout. A change of the layout fails to compile until a line with a
 /// new version is added here and [`ABI_VERSION`] follows.
-const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 2_958_264_087)];
+const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 2_431_764_193)];
 
 /// Hash (FNV-1a, 32 bits) of names, offsets and sizes of all rows, of the reasons and of the tables' limits.
 pub const HASH: u32 = hash();
@@ -192,6 +203,8 @@ const fn hash() -> u32 {
         limits::EGRESSES,
         limits::EGRESS_ADDRESSES,
         limits::RELAY_RING,
+        limits::TRACES,
+        limits::OBSERVATION_RING,
     ];
     let mut i = 0;
     while i < sizes.len() {

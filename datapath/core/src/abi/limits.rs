@@ -36,6 +36,10 @@ pub const EGRESS_ADDRESSES: u32 = 8192;
 pub const EGRESSES: u32 = 1024;
 /// Return ports that are tunnels.
 pub const RETURN_TUNNELS: u32 = 256;
+/// Traces at a time.
+pub const TRACES: u32 = 4096;
+/// Bytes of either ring of observations.
+pub const OBSERVATION_RING: u32 = 1 << 20;
 /// Bytes of the ring to the user-space encapsulator.
 pub const RELAY_RING: u32 = 1 << 22;
 /// Largest frame that goes through it, in bytes.

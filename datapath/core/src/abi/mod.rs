@@ -44,6 +44,12 @@
 //! | `RELAY_COUNTERS` | array | session | [`SessionCounters`], of the user-space encapsulator |
 //! | `POLICY_COUNTERS` | per-CPU array | policy | [`PolicyCounters`] |
 //! | `REASON_COUNTERS` | per-CPU array | [`Reason`] | packets, `u64` |
+//! | `WATCH` | array | 0 | [`WatchRow`] |
+//! | `TRACES` | hash | [`TraceKey`] | [`TraceRow`] |
+//! | `OBSERVATIONS` | ring buffer | | [`ObservationRow`], of traced packets |
+//! | `DROPS` | ring buffer | | [`ObservationRow`], of dropped packets that nobody traces |
+//! | `OBSERVATION` | per-CPU array | 0 | scratch of a record for either |
+//! | `OBSERVATION_COUNTERS` | per-CPU array | [`Class`] | [`ObservationCounters`] |
 //!
 //! "Absolute" indexes are written by the rule compiler with the bank's base already added, so that a packet
 //! which has read the generation word once needs no further arithmetic to stay inside its bank.
@@ -55,6 +61,7 @@ mod endpoint;
 pub mod layout;
 pub mod limits;
 mod network;
+mod observation;
 mod policy;
 mod reason;
 mod ruleset;
@@ -68,6 +75,9 @@ pub use endpoint::{Direction, EndpointRow};
 pub use network::{
     AddressRow, DeliveryRow, EgressCounters, EgressPlace, EgressRow, NetworkRow, OVERLAY_MAC,
     OverlayCounters, TargetKind, TargetRow,
+};
+pub use observation::{
+    Action, Class, Component, ObservationCounters, ObservationRow, TraceKey, TraceRow, WatchRow,
 };
 pub use policy::{PolicyCounters, PolicyRow};
 pub use reason::Reason;

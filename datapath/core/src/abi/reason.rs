@@ -105,6 +105,8 @@ reasons! {
     OverlaySpoofed = 32,
     /// A node's way cannot be taken: no overlay device.
     OverlayMissing = 33,
+    /// A packet's time to live is up; the host's stack says so to its sender.
+    TtlExceeded = 34,
 }
 
 impl Reason {

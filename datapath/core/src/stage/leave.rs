@@ -47,7 +47,42 @@ pub enum Way {
     Drop(Reason),
 }
 
-/// The way of what a pod sent, and the Egress policy that led to it, plus one.
+impl Way {
+    /// The absolute index into `TARGETS`, 0 for none.
+    #[inline(always)]
+    pub const fn target(&self) -> u32 {
+        match self {
+            Self::Pod { target } | Self::Node { target, .. } => *target,
+            Self::Host { .. } | Self::Drop(_) => 0,
+        }
+    }
+}
+
+/// A way, and what led to it.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Led {
+    /// Where the packet goes.
+    pub way: Way,
+    /// The Egress policy that says so, plus one; 0 for none.
+    pub egress: u32,
+}
+
+impl Led {
+    #[inline(always)]
+    const fn by(policy: u32, way: Way) -> Self {
+        Self { way, egress: policy + 1 }
+    }
+}
+
+impl From<Way> for Led {
+    #[inline(always)]
+    fn from(way: Way) -> Self {
+        Self { way, egress: 0 }
+    }
+}
+
+/// The way of what a pod sent.
 #[inline(always)]
 pub fn leave<T: Tables + State + Counters>(
     ifindex: u32,
@@ -56,22 +91,23 @@ pub fn leave<T: Tables + State + Counters>(
     len: u32,
     generation: Generation,
     tables: &T,
-) -> Way {
+) -> Led {
     let Some(network) = tables.network(generation) else {
-        return Way::Host { mark: 0 };
+        return Way::Host { mark: 0 }.into();
     };
     let known = route(network, facts.mode, facts.destination, tables);
     if known != 0 && network.flags & NetworkRow::FLAG_NATIVE != 0 {
-        return match tables.target(known) {
+        let way = match tables.target(known) {
             Some(target) if target.kind == TargetKind::Pod as u32 => Way::Pod { target: known },
             Some(target) if target.kind == TargetKind::Node as u32 => {
                 Way::Node { target: known, vni: network.overlay_vni }
             }
             _ => Way::Host { mark: 0 },
         };
+        return way.into();
     }
     if known != 0 || matches!(facts.mode, Mode::Other) {
-        return Way::Host { mark: judged(network) };
+        return Way::Host { mark: judged(network) }.into();
     }
     out(ifindex, row, facts, len, generation, network, tables)
 }
@@ -92,31 +128,31 @@ fn out<T: Tables + State + Counters>(
     generation: Generation,
     network: &NetworkRow,
     tables: &T,
-) -> Way {
+) -> Led {
     let Some(ruleset) = row.egress.checked_sub(1) else {
-        return Way::Host { mark: judged(network) };
+        return Way::Host { mark: judged(network) }.into();
     };
     let slots = tables.classify(ruleset, Direction::Egress, facts);
     let answers = row.flags & EndpointRow::FLAG_ANSWERS != 0;
     if slots == 0 || answers && flow::is_answer(ifindex, facts, tables) {
-        return Way::Host { mark: judged(network) };
+        return Way::Host { mark: judged(network) }.into();
     }
     let policy = tables.ruleset(ruleset).map_or(0, |rules| rules.policies[lowest(slots)] as u32);
     let Some(egress) = tables.egress(generation, policy) else {
-        return Way::Drop(Reason::NoEgressNode);
+        return Way::Drop(Reason::NoEgressNode).into();
     };
     if egress.place == EgressPlace::Here as u32 {
-        return mark(policy, egress, facts, len, network, tables);
+        return Led::by(policy, mark(policy, egress, facts, len, network, tables));
     }
     if egress.place != EgressPlace::Peer as u32 || network.overlay_ifindex == 0 {
         tables.count_egress(policy, |row| row.nowhere_packets = row.nowhere_packets.wrapping_add(1));
-        return Way::Drop(Reason::NoEgressNode);
+        return Led::by(policy, Way::Drop(Reason::NoEgressNode));
     }
     tables.count_egress(policy, |row| {
         row.forwarded_packets = row.forwarded_packets.wrapping_add(1);
         row.forwarded_bytes = row.forwarded_bytes.wrapping_add(len as u64);
     });
-    Way::Node { target: egress.target, vni: egress.id | EgressRow::ID_FLAG }
+    Led::by(policy, Way::Node { target: egress.target, vni: egress.id | EgressRow::ID_FLAG })
 }
 
 /// With the mark of one of the policy's addresses: always the same one for a source.
@@ -195,39 +231,40 @@ pub fn arrive<T: Tables + State + Counters>(
     remote: &Remote,
     generation: Generation,
     tables: &T,
-) -> Way {
+) -> Led {
     let Some(network) = tables.network(generation) else {
-        return Way::Drop(Reason::TunnelUnknown);
+        return Way::Drop(Reason::TunnelUnknown).into();
     };
     let sender = route(network, remote.mode(), remote.key(), tables);
     let is_node = tables.target(sender).is_some_and(|target| target.kind == TargetKind::Node as u32);
     if sender == 0 || !is_node {
-        return Way::Drop(Reason::TunnelUnknown);
+        return Way::Drop(Reason::TunnelUnknown).into();
     }
     // What is not of the cluster came to that node from outside: an answer to what left there.
     let source = route(network, facts.mode, facts.source, tables);
     if source != 0 && source != sender {
-        return Way::Drop(Reason::OverlaySpoofed);
+        return Way::Drop(Reason::OverlaySpoofed).into();
     }
     if vni & EgressRow::ID_FLAG != 0 {
         let Some(policy) = tables.egress_id(vni & !EgressRow::ID_FLAG) else {
-            return Way::Drop(Reason::EgressUnknown);
+            return Way::Drop(Reason::EgressUnknown).into();
         };
         return match tables.egress(generation, policy) {
             Some(egress) if egress.place == EgressPlace::Here as u32 => {
-                mark(policy, egress, facts, len, network, tables)
+                Led::by(policy, mark(policy, egress, facts, len, network, tables))
             }
-            _ => Way::Drop(Reason::EgressUnknown),
+            _ => Led::by(policy, Way::Drop(Reason::EgressUnknown)),
         };
     }
     if vni != network.overlay_vni {
-        return Way::Drop(Reason::TunnelUnknown);
+        return Way::Drop(Reason::TunnelUnknown).into();
     }
     let known = route(network, facts.mode, facts.destination, tables);
-    match tables.target(known) {
+    let way = match tables.target(known) {
         Some(target) if target.kind == TargetKind::Pod as u32 => Way::Pod { target: known },
         _ => Way::Host { mark: 0 },
-    }
+    };
+    way.into()
 }
 
 /// The node that a packet of the host's own stack is for, as an absolute index into `TARGETS`; 0 for none.
@@ -249,6 +286,15 @@ pub(super) fn is_inside<T: Tables>(facts: &Facts, generation: Generation, tables
     match tables.network(generation) {
         Some(network) => route(network, facts.mode, facts.source, tables) != 0,
         None => true,
+    }
+}
+
+/// Whether a packet goes out of the cluster.
+#[inline(always)]
+pub fn goes_out<T: Tables>(facts: &Facts, generation: Generation, tables: &T) -> bool {
+    match tables.network(generation) {
+        Some(network) => route(network, facts.mode, facts.destination, tables) == 0,
+        None => false,
     }
 }
 
@@ -278,6 +324,25 @@ pub fn may_hop<P: Packet>(packet: &P, facts: &Facts, gso_size: u32, mtu: u32) ->
         facts.payload_offset.wrapping_sub(facts.network_offset).wrapping_add(gso_size)
     };
     !is_spent(packet, facts) && len <= mtu
+}
+
+/// Why the host's stack will not send a packet on that [`may_hop`] refuses; `None` where it may: by a tagged link, or
+/// in fragments.
+#[inline(always)]
+pub fn obstacle<P: Packet>(packet: &P, facts: &Facts) -> Option<Reason> {
+    if facts.network_offset != ethernet::HEADER_LEN as u32 {
+        return None;
+    }
+    if is_spent(packet, facts) {
+        return Some(Reason::TtlExceeded);
+    }
+    let whole = match facts.mode {
+        Mode::V4 => packet
+            .read::<2>(ethernet::HEADER_LEN + ipv4::FRAGMENT_OFFSET)
+            .is_some_and(|bytes| u16::from_be_bytes(bytes) & ipv4::FLAG_DONT_FRAGMENT != 0),
+        _ => true,
+    };
+    whole.then_some(Reason::TooBig)
 }
 
 /// Whether a frame without tags may not take another hop.

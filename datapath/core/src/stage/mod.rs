@@ -24,6 +24,7 @@ mod packet;
 mod parse;
 mod redirect;
 mod tag;
+pub mod trace;
 mod trip;
 mod verdict;
 

@@ -45,6 +45,8 @@ pub enum Returned {
         priority: u32,
         /// For `skb->tc_index`.
         tag: Tag,
+        /// The policy that sent it away.
+        policy: u32,
     },
     /// It ends here.
     Drop(Reason),
@@ -102,6 +104,7 @@ pub fn returned<P: Packet, T: Tables + State + Counters>(returns: u32, packet: &
         mark: trip.mark,
         priority: trip.priority,
         tag: Tag::back(trip.session),
+        policy: trip.policy,
     }
 }
 
