@@ -45,7 +45,9 @@ fn in_force(node: &ClusterNode, count: usize) -> Result<()> {
 }
 
 fn routes(node: &ClusterNode) -> Result<[usize; 2]> {
-    let count = |family| -> Result<usize> { Ok(node.netns.ip(&[family, "route", "show", "proto", "112"])?.lines().count()) };
+    let count = |family| -> Result<usize> {
+        Ok(node.netns.ip(&[family, "route", "show", "proto", "112"])?.lines().count())
+    };
     Ok([count("-4")?, count("-6")?])
 }
 
