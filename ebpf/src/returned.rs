@@ -2,7 +2,10 @@
 //! the priority that it had, and a tag that keeps it from being redirected again.
 
 use aya_ebpf::programs::TcContext;
-use podwire_core::stage::{Returned, returned};
+use podwire_core::{
+    abi::Direction,
+    stage::{Beside, RETURNING, Returned, Tag, returned},
+};
 
 use crate::{skb::Skb, tables::Maps, verdict};
 
@@ -22,7 +25,8 @@ pub fn hook(ctx: &TcContext) -> i32 {
 pub fn back(frame: Skb, returns: u32, unknown: i32) -> i32 {
     match returned(returns, &frame, &Maps) {
         Returned::Back { ifindex, direction, mark, priority, tag } => {
-            frame.set_mark(mark);
+            let unmarked = mark == 0 && matches!(direction, Direction::Egress);
+            frame.set_mark(if unmarked { RETURNING } else { mark });
             frame.set_priority(priority);
             frame.set_tag(tag);
             verdict::to_hook(ifindex, direction)
@@ -30,4 +34,19 @@ pub fn back(frame: Skb, returns: u32, unknown: i32) -> i32 {
         Returned::Drop(podwire_core::abi::Reason::ReturnUnknown) => unknown,
         Returned::Drop(_) => verdict::DROP,
     }
+}
+
+/// What the kernel keeps beside a packet at a pod's hook, as far as it can be believed; the rest is taken off.
+#[inline(always)]
+pub fn beside(packet: Skb, direction: Direction, ifindex: u32) -> Beside {
+    let (mark, tag) = (packet.mark(), packet.tag());
+    if !tag.is_believed(direction, mark) {
+        packet.set_tag(Tag(0));
+        return Beside { ifindex, mark, tag: Tag(0) };
+    }
+    if tag.is_back() && mark == RETURNING {
+        packet.set_mark(0);
+        return Beside { ifindex, mark: 0, tag };
+    }
+    Beside { ifindex, mark, tag }
 }
