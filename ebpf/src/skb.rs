@@ -411,6 +411,11 @@ impl Packet for Skb {
     }
 
     #[inline(always)]
+    fn has_tag_beside(&self) -> bool {
+        self.vlan().is_some()
+    }
+
+    #[inline(always)]
     fn opaque(&self, number: u32) -> u32 {
         match maps::NUMBER.get_ptr_mut(0) {
             // SAFETY: a per-CPU row of this program's own; volatile, so that it is read back.

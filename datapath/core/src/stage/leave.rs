@@ -281,7 +281,7 @@ fn route<T: Tables>(network: &NetworkRow, mode: Mode, address: Key, tables: &T) 
 #[inline(always)]
 pub fn may_hop<P: Packet>(packet: &P, facts: &Facts, gso_size: u32, mtu: u32) -> bool {
     // Tags stay on their link.
-    if facts.network_offset != ethernet::HEADER_LEN as u32 {
+    if facts.network_offset != ethernet::HEADER_LEN as u32 || packet.has_tag_beside() {
         return false;
     }
     let len = if gso_size == 0 {
