@@ -2,7 +2,7 @@
 //! smaller.
 
 use anyhow::{Context, Result, ensure};
-use podwire_harness::{Capture, Cluster, ClusterOptions, Page, Pod, Underlay, eventually};
+use podwire_harness::{Capture, Cluster, ClusterOptions, KernelLog, Page, Pod, Underlay, eventually};
 use podwire_tests::{agents, reach};
 
 fn page(from: &Pod, to: &Pod, address: &str, bytes: usize) -> Result<()> {
@@ -127,6 +127,25 @@ fn root_super_packets_of_udp() -> Result<()> {
             }
         }
         agents::books(&cluster)?;
+    }
+    Ok(())
+}
+
+/// Without any offload of the underlay's cables the kernel sums up what it gets.
+#[test]
+fn root_without_offloads_of_the_underlay() -> Result<()> {
+    for underlay in [Underlay::V4, Underlay::V6] {
+        let cluster = agents::cluster(ClusterOptions { underlay, ..ClusterOptions::default() })?;
+        let mut log = KernelLog::from_now()?;
+        for node in &cluster.nodes {
+            for offload in ["tx", "rx", "gro"] {
+                node.netns.offload("eth0", offload, false)?;
+                cluster.switch.offload(&node.name, offload, false)?;
+            }
+        }
+        reach::streams(&cluster).with_context(|| format!("{underlay:?}"))?;
+        reach::large_packets(&cluster).with_context(|| format!("{underlay:?}"))?;
+        log.check()?;
     }
     Ok(())
 }
