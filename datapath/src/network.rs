@@ -81,6 +81,7 @@ pub(crate) fn plan(
             }
         }
     }
+    add_own(&mut plan, desired);
     // Without Egress policies and where the CNI forwards, nothing goes by the overlay.
     if native || !desired.egresses.is_empty() {
         for peer in &desired.network.peers {
@@ -93,6 +94,20 @@ pub(crate) fn plan(
         plan.overlay_mtu = Some(uplink.saturating_sub(if v6 { OVERLAY_V6 } else { OVERLAY_V4 }));
     }
     plan
+}
+
+/// What is this node's and no pod's: no packet of another node comes from there.
+fn add_own(plan: &mut NetworkPlan, desired: &Desired) {
+    let network = &desired.network;
+    let addresses = network.addresses.iter().map(|address| IpNet::from(*address));
+    let own: Vec<IpNet> = addresses.chain(network.pod_cidrs.iter().copied()).collect();
+    if own.is_empty() {
+        return;
+    }
+    let number = plan.targets.len() as u32;
+    plan.targets.push(TargetRow { kind: TargetKind::None as u32, ..TargetRow::default() });
+    // Before the pods: of equal prefixes the last counts.
+    plan.destinations.prefixes.splice(0..0, own.into_iter().map(|net| (net, number)));
 }
 
 fn add_pod(plan: &mut NetworkPlan, endpoint: &Endpoint, link: &Link) {
@@ -121,12 +136,13 @@ fn add_peer(plan: &mut NetworkPlan, peer: &Peer, reachable: &impl Fn(IpAddr) -> 
     };
     let number = plan.targets.len() as u32;
     let (remote, family) = bytes(*remote);
-    plan.targets.push(TargetRow { kind: TargetKind::Node as u32, remote, family, ..TargetRow::default() });
+    let row =
+        TargetRow { kind: TargetKind::Node as u32, ifindex: number, remote, family, ..TargetRow::default() };
+    plan.targets.extend([row, TargetRow { flags: TargetRow::FLAG_PODS, ..row }]);
     plan.peers.insert(peer.name.clone(), number);
-    let addresses = peer.addresses.iter().map(|address| IpNet::from(*address));
-    plan.destinations
-        .prefixes
-        .extend(addresses.chain(peer.pod_cidrs.iter().copied()).map(|net| (net, number)));
+    let addresses = peer.addresses.iter().map(|address| (IpNet::from(*address), number));
+    let pods = peer.pod_cidrs.iter().map(|net| (*net, number + 1));
+    plan.destinations.prefixes.extend(pods.chain(addresses));
 }
 
 /// An address as rows have it.

@@ -10,14 +10,14 @@ use podwire_core::{
         SessionRow, TripRow, limits,
     },
     stage::{
-        self, Attempt, Beside, Copies, Counters, Decision, Packet, Redirect, Tables, Verdict,
+        self, Attempt, Copies, Counters, Decision, Packet, Redirect, Tables, Verdict,
         copy::{Outcome, largest_for_device},
         lowest,
     },
 };
 
 use crate::{
-    global, handover, leave, maps,
+    global, handover, leave, maps, returned,
     skb::Skb,
     tables::{AS_IT_IS, Maps},
     verdict,
@@ -56,7 +56,7 @@ pub enum Next {
 /// What becomes of a packet at the interface of an endpoint, and what comes next.
 #[inline(always)]
 pub fn stages(packet: Skb, direction: Direction, ifindex: u32) -> (Verdict, Next) {
-    let beside = Beside { ifindex, mark: packet.mark(), tag: packet.tag() };
+    let beside = returned::beside(packet, direction, ifindex);
     let mut decision = stage::pod(direction, &beside, &packet, &Maps);
     let len = packet.frame_len();
     if beside.tag.is_back() {

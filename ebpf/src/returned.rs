@@ -3,8 +3,8 @@
 
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
-    abi::{Action, Component, Reason},
-    stage::{Returned, Tables, returned},
+    abi::{Action, Component, Direction, Reason},
+    stage::{Beside, RETURNING, Returned, Tables, Tag, returned},
 };
 
 use crate::{
@@ -32,7 +32,8 @@ pub fn back(frame: Skb, returns: u32, unknown: i32) -> i32 {
         Returned::Back { ifindex, direction, mark, priority, tag, policy } => {
             let note = Note::new(Component::TrafficControl, Action::Returned, Maps.generation(), ifindex);
             watch::note(frame, Note { policy: policy + 1, ..note });
-            frame.set_mark(mark);
+            let unmarked = mark == 0 && matches!(direction, Direction::Egress);
+            frame.set_mark(if unmarked { RETURNING } else { mark });
             frame.set_priority(priority);
             frame.set_tag(tag);
             verdict::to_hook(ifindex, direction)
@@ -40,4 +41,19 @@ pub fn back(frame: Skb, returns: u32, unknown: i32) -> i32 {
         Returned::Drop(Reason::ReturnUnknown) => unknown,
         Returned::Drop(_) => verdict::DROP,
     }
+}
+
+/// What the kernel keeps beside a packet at a pod's hook, as far as it can be believed; the rest is taken off.
+#[inline(always)]
+pub fn beside(packet: Skb, direction: Direction, ifindex: u32) -> Beside {
+    let (mark, tag) = (packet.mark(), packet.tag());
+    if !tag.is_believed(direction, mark) {
+        packet.set_tag(Tag(0));
+        return Beside { ifindex, mark, tag: Tag(0) };
+    }
+    if tag.is_back() && mark == RETURNING {
+        packet.set_mark(0);
+        return Beside { ifindex, mark: 0, tag };
+    }
+    Beside { ifindex, mark, tag }
 }

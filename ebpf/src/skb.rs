@@ -2,7 +2,10 @@
 //! helpers as functions with typed results.
 
 use aya_ebpf::{
-    bindings::{__sk_buff, BPF_F_TUNINFO_IPV6, BPF_F_ZERO_CSUM_TX, bpf_fib_lookup, bpf_tunnel_key},
+    bindings::{
+        __sk_buff, BPF_F_RECOMPUTE_CSUM, BPF_F_TUNINFO_IPV6, BPF_F_ZERO_CSUM_TX, bpf_fib_lookup,
+        bpf_tunnel_key,
+    },
     helpers::generated as helper,
     programs::TcContext,
 };
@@ -299,11 +302,15 @@ impl Skb {
         }
     }
 
-    /// Writes bytes anywhere in the frame.
+    /// Writes bytes behind the Ethernet header, and tells the kernel's sum over the packet, where a network card made
+    /// one: the hop limit of IPv6 has no checksum of its own that would make up for the change.
     #[inline(always)]
     fn write<const N: usize>(self, offset: u32, bytes: &[u8; N]) -> bool {
+        let flags = BPF_F_RECOMPUTE_CSUM as u64;
         // SAFETY: the length is the array's.
-        unsafe { helper::bpf_skb_store_bytes(self.0.cast(), offset, bytes.as_ptr().cast(), N as u32, 0) == 0 }
+        unsafe {
+            helper::bpf_skb_store_bytes(self.0.cast(), offset, bytes.as_ptr().cast(), N as u32, flags) == 0
+        }
     }
 
     /// The VNI and the sender's address of the tunnel that the frame came by; see [`TargetRow::remote`].
@@ -408,6 +415,11 @@ impl Packet for Skb {
     fn facts(&self) -> Facts {
         crate::global::parse_frame(self.0);
         maps::FACTS.get(AS_IT_IS).copied().unwrap_or(Facts::NONE)
+    }
+
+    #[inline(always)]
+    fn has_tag_beside(&self) -> bool {
+        self.vlan().is_some()
     }
 
     #[inline(always)]

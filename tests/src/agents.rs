@@ -1,7 +1,9 @@
 //! What the agents of a cluster say. In: a cluster. Out: their JSON, or what is not in force.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, ensure};
-use podwire_harness::{Agent, Cluster, ClusterOptions, eventually};
+use podwire_harness::{Agent, Cluster, ClusterNode, ClusterOptions, eventually, run_ok};
 use serde_json::Value;
 
 /// A cluster whose agents run and have all pods in force.
@@ -75,4 +77,16 @@ pub fn books(cluster: &Cluster) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What a node's agent counted, by reason.
+///
+/// # Errors
+/// When it does not answer.
+pub fn reasons(node: &ClusterNode) -> Result<BTreeMap<String, u64>> {
+    let socket = node.scratch.path().join("podwire.sock").to_string_lossy().into_owned();
+    let answer = run_ok(&["curl", "-sS", "--fail", "--unix-socket", &socket, "http://podwire/v1/status"])?;
+    let shown: Value = serde_json::from_str(&answer)?;
+    let reasons = shown["reasons"].as_object().context("no reasons")?;
+    Ok(reasons.iter().map(|(reason, count)| (reason.clone(), count.as_u64().unwrap_or_default())).collect())
 }

@@ -1,15 +1,18 @@
 //! What several tests of this crate need beyond the harness.
 
 pub mod agents;
+pub mod crowd;
 pub mod egress;
 #[cfg(feature = "test-run")]
 pub mod model;
 pub mod node;
 pub mod pcapng;
 pub mod reach;
+pub mod scapy;
 pub mod signals;
 pub mod spoof;
 #[cfg(feature = "test-run")]
 pub mod test_run;
+pub mod tool;
 pub mod watched;
 pub mod wish;

@@ -32,12 +32,27 @@ impl Agent {
     /// # Errors
     /// When it does not come up; with its log.
     pub fn start_as(node: &NetNs, folder: &Path, name: &str, uplink: &str, extra: &[&str]) -> Result<Self> {
+        Self::start_build(&binary(), node, folder, name, uplink, extra)
+    }
+
+    /// As [`Agent::start_as`], of another build of podwire.
+    ///
+    /// # Errors
+    /// When it does not come up; with its log.
+    pub fn start_build(
+        build: &Path,
+        node: &NetNs,
+        folder: &Path,
+        name: &str,
+        uplink: &str,
+        extra: &[&str],
+    ) -> Result<Self> {
         let config = folder.join("config");
         std::fs::create_dir_all(&config)?;
         let socket = folder.join("podwire.sock");
         let log = std::fs::File::options().create(true).append(true).open(folder.join("agent.log"))?;
         let child = node
-            .command(&binary().to_string_lossy())
+            .command(&build.to_string_lossy())
             .args(["agent", "--node", name, "--uplink", uplink, "--config"])
             .arg(&config)
             .arg("--socket")

@@ -16,11 +16,11 @@ mod underlay;
 mod wiring;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, binary};
 use crate::bpffs::Scratch;
 use crate::netns::NetNs;
 use crate::topology::Pod;
@@ -206,10 +206,19 @@ impl Cluster {
     /// # Errors
     /// When it does not come up; with its log.
     pub fn start_agent(&mut self, index: usize, extra: &[&str]) -> Result<()> {
+        self.start_build(&binary(), index, extra)
+    }
+
+    /// As [`Cluster::start_agent`], of another build of podwire.
+    ///
+    /// # Errors
+    /// When it does not come up; with its log.
+    pub fn start_build(&mut self, build: &Path, index: usize, extra: &[&str]) -> Result<()> {
         let forwarding = if self.options.wiring.is_native() { "native" } else { "host" };
         let node = self.nodes.get_mut(index).context("no such node")?;
         let words = [&["--forwarding", forwarding], extra].concat();
-        node.agent = Some(Agent::start_as(&node.netns, node.scratch.path(), &node.name, "eth0", &words)?);
+        let (netns, folder) = (&node.netns, node.scratch.path());
+        node.agent = Some(Agent::start_build(build, netns, folder, &node.name, "eth0", &words)?);
         Ok(())
     }
 

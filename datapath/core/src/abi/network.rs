@@ -56,7 +56,7 @@ impl NetworkRow {
 pub struct TargetRow {
     /// [`TargetKind`].
     pub kind: u32,
-    /// Of a pod: host side of its interface.
+    /// Of a pod: host side of its interface. Of a node: a number that its targets share.
     pub ifindex: u32,
     /// The largest IP packet for it, in bytes.
     pub mtu: u32,
@@ -77,13 +77,15 @@ impl TargetRow {
     pub const FLAG_PEER: u32 = 1 << 0;
     /// Stages have to look at what the pod receives.
     pub const FLAG_STAGES: u32 = 1 << 1;
+    /// Of a node: the destination is one of its pods, not the node itself.
+    pub const FLAG_PODS: u32 = 1 << 2;
 }
 
 /// What a destination is.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetKind {
-    /// Nothing.
+    /// None, or this node itself.
     None = 0,
     /// A pod of this node.
     Pod = 1,

@@ -38,7 +38,7 @@ macro_rules! reasons {
 reasons! {
     /// The frame's headers are cut short or contradict themselves; rules on ports and addresses miss it.
     Malformed = 0,
-    /// The kernel has no route to the tunnel's remote address.
+    /// The kernel has no route to the tunnel's remote address; or what is in the overlay is for nobody there.
     NoRoute = 1,
     /// The next hop's address is unknown and the frame is of a kind that cannot wait for it.
     NeighbourUnknown = 2,

@@ -4,6 +4,8 @@
 //! A stateful policy's direction is that of the connection's first packet; its rules are asked about that
 //! packet's addresses and ports, for replies too. The table has a fixed size. A connection that finds no room
 //! counts as opened by either side, so that a policy takes too much rather than too little, and is counted.
+//!
+//! Later fragments have no ports: they belong to the connection of the last first fragment between the same addresses.
 
 use super::packet::{Counters, State, Tables};
 use super::parse::{Facts, Transport};
@@ -59,10 +61,21 @@ pub(super) fn is_answer<T: State + Counters>(ifindex: u32, facts: &Facts, tables
             matches!(tables.opener(Direction::Egress, ifindex, facts), Some(Direction::Ingress))
         }
         Transport::Icmp => {
-            matches!((facts.source_port >> 8) as u8, icmp::ECHO_REPLY | icmpv6::ECHO_REPLY)
+            if facts.fragment.is_marked() {
+                let _ = tables.opener(Direction::Egress, ifindex, facts);
+            }
+            is_echo_reply(facts)
         }
-        Transport::Portless => false,
+        Transport::Portless => {
+            facts.fragment.is_later()
+                && matches!(tables.opener(Direction::Egress, ifindex, facts), Some(Direction::Ingress))
+        }
     }
+}
+
+#[inline(always)]
+const fn is_echo_reply(facts: &Facts) -> bool {
+    matches!((facts.source_port >> 8) as u8, icmp::ECHO_REPLY | icmpv6::ECHO_REPLY)
 }
 
 /// Who opened the connection; `None` when that could not be kept.
@@ -73,10 +86,10 @@ pub fn opener<T: State + Counters>(
     facts: &Facts,
     tables: &T,
 ) -> Option<Direction> {
-    let key = key(direction, ifindex, facts);
+    let mut key = key(direction, ifindex, facts);
     let flags = facts.tcp_flags as u32;
     let now = tables.now();
-    match tables.flow(&key) {
+    let found = match tables.flow(&key) {
         Some(row) if !is_new(&row, flags) => {
             if now.wrapping_sub(row.seen) > SECOND || row.tcp_flags | flags != row.tcp_flags {
                 tables.touch_flow(&key, &FlowRow { seen: now, tcp_flags: row.tcp_flags | flags, ..row });
@@ -87,12 +100,25 @@ pub fn opener<T: State + Counters>(
             // The answer to a SYN that was not seen is no opener.
             let opener = if flags & (SYN | ACK) == SYN | ACK { direction.reverse() } else { direction };
             if tables.open_flow(&key, &FlowRow { seen: now, opener: opener.index(), tcp_flags: flags }) {
-                return Some(opener);
+                Some(opener)
+            } else {
+                tables.count_reason(Reason::FlowTableFull);
+                None
             }
-            tables.count_reason(Reason::FlowTableFull);
-            None
         }
+    };
+    if !facts.fragment.is_marked() || matches!(facts.transport, Transport::Portless) {
+        return found;
     }
+    // ICMP has no ports, so the kind of the first fragment is all that tells its later ones.
+    let opener = match facts.transport {
+        Transport::Icmp if is_echo_reply(facts) => direction.reverse(),
+        Transport::Icmp => direction,
+        _ => found?,
+    };
+    key.ports = 0;
+    let _ = tables.open_flow(&key, &FlowRow { seen: now, opener: opener.index(), tcp_flags: 0 });
+    Some(opener)
 }
 
 /// A SYN on a connection that has ended begins another one.

@@ -6,8 +6,8 @@
 //!                       └─► out of the cluster ► Egress policy ─┬─► here: mark, the host translates
 //!                                                               ├─► the policy's node, by the overlay
 //!                                                               └─► no such node: dropped
-//!  overlay ─► is the source the sending node's? ────┬─► a pod of this node
-//!                                                  ├─► under the name of an Egress policy: mark
+//!  overlay ─► is the sender a node, the source its? ┬─► a pod of this node
+//!                                                  ├─► out, under the name of an Egress policy: mark
 //!                                                  └─► this node itself
 //! ```
 
@@ -18,7 +18,7 @@ use super::packet::{Counters, Packet, State, Tables};
 use super::parse::Facts;
 use crate::abi::{
     Direction, EgressPlace, EgressRow, EndpointRow, Entry, EntryKind, Generation, Mode, NetworkRow, Reason,
-    TargetKind, limits,
+    TargetKind, TargetRow, limits,
 };
 use crate::wire::{ethernet, ipv4, ipv6};
 
@@ -235,20 +235,33 @@ pub fn arrive<T: Tables + State + Counters>(
     let Some(network) = tables.network(generation) else {
         return Way::Drop(Reason::TunnelUnknown).into();
     };
-    let sender = route(network, remote.mode(), remote.key(), tables);
-    let is_node = tables.target(sender).is_some_and(|target| target.kind == TargetKind::Node as u32);
-    if sender == 0 || !is_node {
+    let itself = |target: &&TargetRow| {
+        target.kind == TargetKind::Node as u32 && target.flags & TargetRow::FLAG_PODS == 0
+    };
+    // A pod can build such a packet, too, but has only its own address for it.
+    let Some(sender) = tables.target(route(network, remote.mode(), remote.key(), tables)).filter(itself)
+    else {
         return Way::Drop(Reason::TunnelUnknown).into();
+    };
+    if matches!(facts.mode, Mode::Other) {
+        let reason = if facts.malformed { Reason::Malformed } else { Reason::NoRoute };
+        return Way::Drop(reason).into();
     }
     // What is not of the cluster came to that node from outside: an answer to what left there.
     let source = route(network, facts.mode, facts.source, tables);
-    if source != 0 && source != sender {
+    let of_sender =
+        |target: &TargetRow| target.kind == TargetKind::Node as u32 && target.ifindex == sender.ifindex;
+    if source != 0 && !tables.target(source).is_some_and(of_sender) {
         return Way::Drop(Reason::OverlaySpoofed).into();
     }
+    let known = route(network, facts.mode, facts.destination, tables);
     if vni & EgressRow::ID_FLAG != 0 {
         let Some(policy) = tables.egress_id(vni & !EgressRow::ID_FLAG) else {
             return Way::Drop(Reason::EgressUnknown).into();
         };
+        if known != 0 {
+            return Led::by(policy, Way::Drop(Reason::NoRoute));
+        }
         return match tables.egress(generation, policy) {
             Some(egress) if egress.place == EgressPlace::Here as u32 => {
                 Led::by(policy, mark(policy, egress, facts, len, network, tables))
@@ -256,13 +269,13 @@ pub fn arrive<T: Tables + State + Counters>(
             _ => Led::by(policy, Way::Drop(Reason::EgressUnknown)),
         };
     }
-    if vni != network.overlay_vni {
+    if vni != network.overlay_vni || network.flags & NetworkRow::FLAG_NATIVE == 0 {
         return Way::Drop(Reason::TunnelUnknown).into();
     }
-    let known = route(network, facts.mode, facts.destination, tables);
     let way = match tables.target(known) {
         Some(target) if target.kind == TargetKind::Pod as u32 => Way::Pod { target: known },
-        _ => Way::Host { mark: 0 },
+        Some(target) if known != 0 && target.kind == TargetKind::None as u32 => Way::Host { mark: 0 },
+        _ => Way::Drop(Reason::NoRoute),
     };
     way.into()
 }
@@ -315,7 +328,7 @@ fn route<T: Tables>(network: &NetworkRow, mode: Mode, address: Key, tables: &T) 
 #[inline(always)]
 pub fn may_hop<P: Packet>(packet: &P, facts: &Facts, gso_size: u32, mtu: u32) -> bool {
     // Tags stay on their link.
-    if facts.network_offset != ethernet::HEADER_LEN as u32 {
+    if facts.network_offset != ethernet::HEADER_LEN as u32 || packet.has_tag_beside() {
         return false;
     }
     let len = if gso_size == 0 {

@@ -36,7 +36,7 @@ pub use guard::{Own, guard, judge};
 pub use packet::{Counters, Packet, State, Tables};
 pub use parse::{Facts, Fragment, Transport, parse};
 pub use redirect::{Attempt, Redirect, settle, settle_refused};
-pub use tag::Tag;
+pub use tag::{RETURNING, Tag};
 pub use trip::{Returned, link_trip_key, returned, trip_key};
 pub use verdict::{Copies, Decision, Verdict};
 

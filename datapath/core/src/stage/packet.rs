@@ -19,6 +19,12 @@ pub trait Packet {
     /// [`crate::abi::limits::HEADER_WINDOW`].
     fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
 
+    /// Whether the kernel keeps a VLAN tag beside the frame.
+    #[inline(always)]
+    fn has_tag_beside(&self) -> bool {
+        false
+    }
+
     /// The same number. Kernel side the verifier no longer knows it, so that it need not follow each of its values
     /// through a loop of headers.
     #[inline(always)]

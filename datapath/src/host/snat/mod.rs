@@ -1,7 +1,8 @@
 //! Egress by source address. In: an address per mark, and what to hold back. Out: nftables' table `inet podwire`.
 //!
 //! ```text
-//!  forward       pod that podwire does not know yet, on its way out of the cluster ─► held, drop
+//!  forward       marked, of no connection that conntrack knows or would begin ─► stray, drop: nat does not see it
+//!                pod that podwire does not know yet, on its way out of the cluster ─► held, drop
 //!  postrouting   mark 0, or "judged, no policy"  ─► others decide
 //!                mark in map snat4 / snat6       ─► snat to its address
 //!                any other mark                  ─► unknown, drop: never out with another address
@@ -50,7 +51,7 @@ impl Wish {
 pub(crate) struct Counters {
     /// From pods that podwire does not know yet.
     pub(crate) held: u64,
-    /// Marked for a policy that has no address here.
+    /// Marked for a policy that has no address here, or of no connection that could be translated.
     pub(crate) unknown: u64,
 }
 
@@ -132,7 +133,8 @@ impl Snat {
                 .map(|counter| &counter["packets"])
         };
         let read = |name| packets(name).and_then(Value::as_u64).unwrap_or_default();
-        Ok(Counters { held: read(script::HELD), unknown: read(script::UNKNOWN) })
+        let unknown = read(script::UNKNOWN) + read(script::STRAY);
+        Ok(Counters { held: read(script::HELD), unknown })
     }
 
     /// Learns what is there: what an earlier process left, and whether somebody took the table away.

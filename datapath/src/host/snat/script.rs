@@ -13,13 +13,14 @@ use crate::plan::name_hash;
 pub(super) const TABLE: &str = "podwire";
 pub(super) const HELD: &str = "held";
 pub(super) const UNKNOWN: &str = "unknown";
+pub(super) const STRAY: &str = "stray";
 pub(super) const REMOVE: &str = "add table inet podwire\ndelete table inet podwire\n";
 
 /// The last rule's comment: names all that the table was made from but the maps' elements. nft's JSON leaves a
 /// table's own comment out in some versions.
 pub(super) fn frame(wish: &Wish) -> String {
     let nets = format!("{:?} {:?}", wish.hold, wish.inside);
-    format!("podwire 1 {:#x} {:#x} {:016x}", wish.mask, wish.judged, name_hash(&nets))
+    format!("podwire 2 {:#x} {:#x} {:016x}", wish.mask, wish.judged, name_hash(&nets))
 }
 
 /// The whole table, in place of the one that is there.
@@ -46,9 +47,11 @@ pub(super) fn whole(wish: &Wish, frame: &str) -> String {
         r#"{REMOVE}table inet {TABLE} {{
   counter {HELD} {{ }}
   counter {UNKNOWN} {{ }}
+  counter {STRAY} {{ }}
 {sets}
   chain forward {{
     type filter hook forward priority filter; policy accept;
+    meta mark & {mask:#x} != {{ 0, {judged:#x} }} ct state invalid,untracked counter name {STRAY} drop
     meta mark & {mask:#x} != 0 return
     ip saddr @hold4 ip daddr != @inside4 counter name {HELD} drop
     ip6 saddr @hold6 ip6 daddr != @inside6 counter name {HELD} drop
