@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper::{Method, Request};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
@@ -64,7 +64,40 @@ impl Client {
         }
     }
 
+    /// Asks for JSON lines and hands on each as it comes, until the agent ends them.
+    pub fn lines(&self, path: &str, each: impl FnMut(Value) -> Result<(), Failure>) -> Result<(), Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.read_lines(path, each))
+    }
+
+    async fn read_lines(
+        &self,
+        path: &str,
+        mut each: impl FnMut(Value) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut body = self.request(Method::GET, path, String::new()).await?.into_body();
+        let mut rest = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| broken(&error))?;
+            rest.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = rest.drain(..=end).collect();
+                let value = serde_json::from_slice(&line)
+                    .map_err(|error| Failure::Run(format!("the agent's answer cannot be read: {error}")))?;
+                each(value)?;
+            }
+        }
+        Ok(())
+    }
+
     async fn exchange(&self, method: Method, path: &str, body: String) -> Result<(u16, Bytes), Failure> {
+        let response = self.request(method, path, body).await?;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.map_err(|error| broken(&error))?;
+        Ok((status, body.to_bytes()))
+    }
+
+    async fn request(&self, method: Method, path: &str, body: String) -> Result<Response<Incoming>, Failure> {
         let unreachable = |error: std::io::Error| {
             let socket = self.socket.display();
             Failure::Unreachable(format!(
@@ -72,9 +105,9 @@ impl Client {
             ))
         };
         let stream = UnixStream::connect(&self.socket).await.map_err(unreachable)?;
-        let broken = |error: hyper::Error| Failure::Run(format!("speaking to the agent: {error}"));
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| broken(&error))?;
         tokio::spawn(connection);
         let request = Request::builder()
             .method(method)
@@ -82,10 +115,12 @@ impl Client {
             .header("host", "podwire")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| Failure::Run(format!("building a request: {error}")))?;
-        let response = sender.send_request(request).await.map_err(broken)?;
-        let status = response.status().as_u16();
-        Ok((status, response.into_body().collect().await.map_err(broken)?.to_bytes()))
+        sender.send_request(request).await.map_err(|error| broken(&error))
     }
+}
+
+fn broken(error: &hyper::Error) -> Failure {
+    Failure::Run(format!("speaking to the agent: {error}"))
 }
 
 /// Percent-encoding of a query parameter.

@@ -361,3 +361,63 @@ fn completion_and_manual_know_every_kind() {
     let page = std::fs::read_to_string(folder.path().join("podwire-get.1")).expect("a page");
     assert!(page.contains("egresses") && page.contains("nodes"), "{page}");
 }
+
+const SEEN: &str = concat!(
+    r#"{"time": "2026-01-01T00:00:00.000000001Z", "node": "node-1", "component": "SpoofGuard", "action": "Dropped", "#,
+    r#""reason": "SpoofedIp", "pod": "default/web-0", "srcIP": "10.10.9.9", "dstIP": "10.10.1.6", "protocol": 17, "#,
+    r#""srcPort": 1000, "dstPort": 53, "dstMAC": "02:00:00:00:00:01", "ttl": 64, "length": 60}"#,
+    "\n",
+    r#"{"time": "2026-01-01T00:00:00.000000002Z", "node": "node-1", "component": "Egress", "action": "MarkedForSNAT", "#,
+    r#""pod": "shop/web-0", "egress": "seven", "egressIP": "2001:db8:e::7", "egressNode": "node-1", "trace": 9, "#,
+    r#""srcIP": "fd00::5", "dstIP": "2001:db8:1::1", "protocol": 6, "srcPort": 1000, "dstPort": 443}"#,
+    "\n",
+    r#"{"kind": "Account", "classes": {"drops": {"lost": {"ringFull": 3, "queueFull": 0}}}, "listenerSlow": 0}"#,
+    "\n"
+);
+
+fn observed(words: &[&str]) -> (Output, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("agent.sock");
+    let served = agent(&socket, "200 OK", SEEN);
+    let output = podwire(&socket, &[&["observe"], words].concat());
+    (output, served.join().expect("the agent answers").0)
+}
+
+#[test]
+fn observations_are_lines_and_losses_are_told_apart_from_them() {
+    let (output, request) = observed(&[]);
+    assert!(request.starts_with("GET /v1/observe?follow=false "), "{request}");
+    let lines: Vec<String> = stdout(&output).lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[1].contains("udp 10.10.9.9:1000 > 10.10.1.6:53") && lines[1].ends_with("reason=SpoofedIp"));
+    let whole = "tcp [fd00::5]:1000 > [2001:db8:1::1]:443";
+    assert!(
+        lines[2].contains(whole) && lines[2].contains("egress=seven egressIP=2001:db8:e::7"),
+        "{lines:?}"
+    );
+    assert_eq!(stderr(&output), "not shown since the agent began: drops ringFull 3\n");
+}
+
+#[test]
+fn observations_are_filtered() {
+    for (words, time) in [
+        (["--pod", "web-0"], "000000001Z"),
+        (["--pod", "shop/web-0"], "000000002Z"),
+        (["--component", "spoofguard"], "000000001Z"),
+        (["--reason", "spoofedip"], "000000001Z"),
+        (["--trace", "9"], "000000002Z"),
+    ] {
+        let (output, _) = observed(&[&words[..], &["-o", "json"]].concat());
+        let shown = stdout(&output);
+        assert!(shown.lines().count() == 1 && shown.contains(time), "{words:?}: {shown}");
+        let seen: serde_json::Value = serde_json::from_str(&shown).expect("an object");
+        assert_eq!(seen["node"], "node-1");
+    }
+}
+
+#[test]
+fn a_reason_that_is_none_is_refused_with_those_that_are() {
+    let output = podwire(Path::new("none.sock"), &["observe", "--reason", "Spoofed"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("allowed: Malformed, NoRoute"), "{}", stderr(&output));
+}

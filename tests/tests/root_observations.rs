@@ -8,8 +8,10 @@ use anyhow::{Context, Result, ensure};
 use podwire_core::abi::{Action, Component, Reason};
 use podwire_datapath::{Desired, Hook, Observation, Stream, Trace, WatchOptions};
 use podwire_harness::{
-    Pod, RawSocket, SERVER_V4, SERVER_V6, Scratch, Tagged, Topology, TopologyOptions, eventually,
+    ClusterOptions, Pod, RawSocket, SERVER_V4, SERVER_V6, Scratch, Tagged, Topology, TopologyOptions,
+    eventually,
 };
+use podwire_tests::agents;
 use podwire_tests::node::Node;
 use podwire_tests::watched::{Watched, WatchedCluster, guarded, story, trace, words};
 use podwire_tests::wish::{device, mirror, redirect};
@@ -400,4 +402,45 @@ fn root_a_new_watcher_begins_anew() -> Result<()> {
     ensure!(seen.len() == 20 && seen.iter().all(|seen| seen.trace == Some(2)), "{seen:?}");
     ensure!(watch.traces.account()?.is_balanced(), "{:?}", watch.traces.account()?);
     Ok(())
+}
+
+/// What `podwire observe` shows of a drop, then and later, and what the node says of its observations.
+#[test]
+fn root_the_command_shows_drops() -> Result<()> {
+    let mut cluster = agents::cluster(ClusterOptions { nodes: 1, ..ClusterOptions::default() })?;
+    let name = cluster.nodes[0].pods[0].name.clone();
+    cluster.about(&name)?.guard = "Enforce";
+    cluster.write_objects()?;
+    let agent = cluster.nodes[0].agent()?;
+    eventually("the guard is on", || {
+        let shown = agents::get(agent, &["endpoints", &name])?;
+        Ok(shown["status"]["guard"]["mode"] == "Enforce")
+    })?;
+    let raw = RawSocket::open(&cluster.nodes[0].pods[0].netns, "eth0")?;
+    let mut follower = agent.spawn(&["observe", "--follow", "--reason", "spoofedmac", "-o", "json"])?;
+    let mut forged = [0xff; 60];
+    forged[6..14].copy_from_slice(&[2, 9, 9, 9, 9, 9, 8, 0]);
+    for _ in 0..3 {
+        raw.send(&forged)?;
+    }
+    let output = follower.stdout.take().context("no output")?;
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(output));
+    for _ in 0..3 {
+        let line = lines.next().context("the feed ended")??;
+        let seen: serde_json::Value = serde_json::from_str(&line)?;
+        ensure!(seen["component"] == "SpoofGuard" && seen["action"] == "Dropped", "{seen}");
+        ensure!(seen["reason"] == "SpoofedMac" && seen["node"] == "node-1", "{seen}");
+        ensure!(seen["pod"] == format!("default/{name}") && seen["length"] == 60, "{seen}");
+    }
+    follower.kill()?;
+    follower.wait()?;
+    let table = agent.cli_ok(&["observe", "--pod", &name])?;
+    ensure!(table.matches("SpoofedMac").count() == 3 && table.starts_with("TIME"), "{table}");
+    ensure!(agent.cli_ok(&["observe", "--component", "egress", "-o", "json"])?.is_empty());
+    eventually("the account is up to date", || {
+        let shown = agents::get(agent, &["nodes", "node-1"])?;
+        let drops = &shown["status"]["observations"]["drops"];
+        let generated = drops["generated"].as_u64().context("no account")?;
+        Ok(generated >= 3 && drops["delivered"] == generated)
+    })
 }

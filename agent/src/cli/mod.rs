@@ -3,6 +3,7 @@
 mod check;
 mod get;
 mod objects;
+mod observe;
 mod output;
 
 use std::io::Write;
@@ -106,6 +107,13 @@ enum Command {
         #[arg(short, long)]
         namespace: Option<String>,
     },
+    /// Show what stages did with packets that are traced, and with packets that they dropped.
+    ///
+    /// Shows the last ones that the agent has kept. What was not shown, and why, is said on standard error.
+    #[command(
+        after_help = "Examples:\n  podwire observe\n  podwire observe --follow --pod default/web-0\n  podwire observe --follow --component SpoofGuard -o json"
+    )]
+    Observe(observe::Wanted),
     /// Show what this kernel offers, what is missing, and what that costs.
     #[command(after_help = "Examples:\n  podwire check\n  podwire check -o json")]
     Check {
@@ -193,6 +201,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Describe { kind, name, namespace } => {
             get::describe(&Client::new(socket), &get::Wanted { kind, name: Some(name), namespace })
         }
+        Command::Observe(wanted) => observe::observe(&Client::new(socket), &wanted),
         Command::Check { output } => check::check(output),
         Command::Completion { shell } => {
             let mut script = Vec::new();

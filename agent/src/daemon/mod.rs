@@ -11,6 +11,7 @@ mod changes;
 mod convert;
 mod events;
 mod files;
+mod observe;
 mod options;
 mod place;
 mod server;
@@ -30,6 +31,7 @@ pub use files::manifest_files;
 pub use options::Options;
 
 use crate::failure::Failure;
+use observe::Feed;
 use options::LogFormat;
 use worker::{Message, Worker};
 
@@ -43,6 +45,7 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
     let _watch = files::watch(&options.config, sender.clone());
     watch_devices(sender.clone())?;
     let worker = Worker::open(&options)?;
+    let feed = worker.feed();
     // Opening may have mounted a bpffs over the folder: the lock has to be on what the next agent will find.
     drop(before);
     let _pins = lock_pins(&options.bpffs)?;
@@ -51,19 +54,20 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
         .name("datapath".into())
         .spawn(move || worker.run(&messages))
         .context("starting the datapath's thread")?;
-    let served = serve(socket, &sender);
+    let served = serve(socket, &sender, &feed);
+    feed.stop();
     let _ = sender.send(Message::Stop { remove: options.remove_on_exit });
     let stopped = worker.join().map_err(|_| Failure::Run("the datapath's thread panicked".into()))?;
     served?;
     Ok(stopped?)
 }
 
-fn serve(socket: &Path, sender: &mpsc::Sender<Message>) -> Result<()> {
+fn serve(socket: &Path, sender: &mpsc::Sender<Message>, feed: &Feed) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let listener = server::listen(socket)?;
         tracing::info!(socket = %socket.display(), "serving");
-        let served = server::run(listener, sender.clone()).await;
+        let served = server::run(listener, sender.clone(), feed.clone()).await;
         // Only here: a socket that could not be taken is another agent's.
         let _ = std::fs::remove_file(socket);
         served

@@ -1,6 +1,7 @@
 //! The API: HTTP on a Unix socket. In: requests. Out: the worker's answers as JSON.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -8,15 +9,20 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use futures_util::{StreamExt, stream};
 use serde_json::json;
 use tokio::net::UnixListener;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 
+use super::observe::Feed;
 use super::worker::{Answer, Message, Trouble, View};
 
 /// Time for answers under way when the agent ends.
@@ -47,7 +53,7 @@ pub fn refuse_taken(socket: &Path) -> Result<()> {
 }
 
 /// Serves until SIGINT or SIGTERM.
-pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>) -> Result<()> {
+pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>, feed: Feed) -> Result<()> {
     let view =
         |view| get(move |State(worker): Worker| answer(worker, move |answer| Message::View { view, answer }));
     let router = Router::new()
@@ -62,7 +68,8 @@ pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>) -> Resul
         .route("/v1/apply", post(apply))
         .route("/v1/delete", post(delete))
         .layer(DefaultBodyLimit::max(podwire_datapath::object::MAX_TEXT))
-        .with_state(worker);
+        .with_state(worker)
+        .merge(Router::new().route("/v1/observe", get(observe)).with_state(feed));
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let end = async move {
         tokio::select! {
@@ -84,6 +91,32 @@ pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>) -> Resul
         served = axum::serve(listener, router).with_graceful_shutdown(end) => served.context("serving"),
         () = late => Ok(()),
     }
+}
+
+/// Observations, a JSON object a line: those that are kept, then, when it is followed, those to come. An `Account`
+/// says how many were lost, at the end of those that are kept and whenever this listener lost some.
+async fn observe(State(feed): State<Feed>, Query(query): Query<HashMap<String, String>>) -> Response {
+    let follow = query.get("follow").is_some_and(|value| value == "true");
+    let (kept, coming) = feed.listen();
+    let account =
+        |feed: &Feed, slow: u64| json!({"kind": "Account", "classes": feed.accounts(), "listenerSlow": slow});
+    let last = account(&feed, 0);
+    let kept = kept.into_iter().map(|seen| seen.to_string()).chain([last.to_string()]);
+    let coming = stream::unfold((coming, feed, 0), move |(mut coming, feed, slow)| async move {
+        if !follow {
+            return None;
+        }
+        match coming.recv().await {
+            Ok(seen) => Some((seen.to_string(), (coming, feed, slow))),
+            Err(RecvError::Lagged(more)) => {
+                let slow = slow + more;
+                Some((account(&feed, slow).to_string(), (coming, feed, slow)))
+            }
+            Err(RecvError::Closed) => None,
+        }
+    });
+    let lines = stream::iter(kept).chain(coming).map(|line| Ok::<_, Infallible>(line + "\n"));
+    ([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
 }
 
 /// What this kernel offers, as `podwire check -o json` prints it.

@@ -33,6 +33,8 @@ pub struct Known<'a> {
     pub applied: &'a Applied,
     /// What was counted.
     pub counters: &'a Counters,
+    /// How many observations there were, and what became of them.
+    pub observations: Value,
     /// What changed of late.
     pub events: &'a VecDeque<Event>,
 }

@@ -14,6 +14,7 @@ use super::Options;
 use super::changes::{ToldEgresses, tell_applied, tell_policies};
 use super::convert::{Converted, EgressState, Here, PolicyState, convert};
 use super::events::{Event, note};
+use super::observe::Feed;
 use super::store::Store;
 use super::view::{Known, Standing};
 
@@ -78,6 +79,7 @@ pub enum Trouble {
 /// The worker's state.
 pub struct Worker {
     datapath: Datapath,
+    feed: Feed,
     here: Here,
     store: Store,
     set: ObjectSet,
@@ -94,8 +96,10 @@ impl Worker {
     pub fn open(options: &Options) -> Result<Self> {
         let store = Store::open(&options.config, &options.state)?;
         let datapath = Datapath::open(options.datapath())?;
+        let feed = Feed::start(&datapath, &options.node)?;
         let mut worker = Self {
             datapath,
+            feed,
             here: options.here(),
             store,
             set: ObjectSet::default(),
@@ -109,6 +113,11 @@ impl Worker {
         // A mistake in the files must not take down what an earlier run left in force: nothing is applied then.
         worker.reload();
         Ok(worker)
+    }
+
+    /// What is observed.
+    pub fn feed(&self) -> Feed {
+        self.feed.clone()
     }
 
     /// Works until told to stop.
@@ -298,6 +307,7 @@ impl Worker {
             egresses: &self.egresses,
             applied: &self.applied,
             counters: &counters,
+            observations: self.feed.accounts(),
             events: &self.events,
         };
         Ok(match view {

@@ -1,7 +1,7 @@
 //! The daemon, started as an operator starts it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -105,6 +105,16 @@ impl Agent {
             bail!("podwire {}: {}: {said}\n{}", words.join(" "), output.status, self.log());
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Starts the command line against it; its output goes into a pipe.
+    ///
+    /// # Errors
+    /// When the binary cannot be started.
+    pub fn spawn(&self, words: &[&str]) -> Result<Child> {
+        let mut command = Command::new(binary());
+        command.arg("--socket").arg(&self.socket).args(words).stdout(Stdio::piped());
+        command.spawn().context("starting the command line")
     }
 
     /// SIGKILL.

@@ -43,6 +43,7 @@ impl Known<'_> {
             "forwarding": self.forwarding(),
             "egresses": egresses,
             "networkProblems": problems,
+            "observations": self.observations,
             "events": self.events_of(&format!("Node/{name}")),
         })
     }

@@ -1,0 +1,170 @@
+//! Observations for whoever asks. In: the datapath's streams. Out: JSON lines, the last ones and those to come, and
+//! an account of those that were lost.
+//!
+//! ```text
+//!  datapath ─► a thread per class ─┬─► the last ones, kept
+//!                                  └─► broadcast ─► one bounded queue per listener
+//! ```
+//! Some drops are always told: seeing them costs only packets that are dropped anyway.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use podwire_datapath::{Account, Datapath, Observation, Stream, WatchOptions, Watcher};
+use serde_json::{Map, Value, json};
+use tokio::sync::broadcast;
+
+/// Observations that are kept.
+const KEPT: usize = 1000;
+/// Observations that may wait for one listener.
+const QUEUE: usize = 4096;
+/// Drops of packets that nobody traces that are told, per second and CPU.
+const DROPS: u32 = 100;
+/// How often the account is looked at while nothing happens.
+const PERIOD: Duration = Duration::from_millis(250);
+/// The classes, as users call them.
+const CLASSES: [&str; 2] = ["traces", "drops"];
+
+/// What is observed on this node.
+#[derive(Clone)]
+pub struct Feed(Arc<Shared>);
+
+struct Shared {
+    node: String,
+    recent: Mutex<VecDeque<Arc<Value>>>,
+    listeners: broadcast::Sender<Arc<Value>>,
+    accounts: [Mutex<Account>; 2],
+    /// `None` when the agent ends.
+    watcher: Mutex<Option<Watcher>>,
+}
+
+impl Feed {
+    /// Begins to observe.
+    pub fn start(datapath: &Datapath, node: &str) -> Result<Self> {
+        let mut watch = datapath.watch(WatchOptions::default())?;
+        watch.watcher.watch_drops(Some(DROPS))?;
+        let feed = Self(Arc::new(Shared {
+            node: node.to_owned(),
+            recent: Mutex::default(),
+            listeners: broadcast::channel(QUEUE).0,
+            accounts: Default::default(),
+            watcher: Mutex::new(Some(watch.watcher)),
+        }));
+        for (index, stream) in [watch.traces, watch.drops].into_iter().enumerate() {
+            let feed = feed.clone();
+            std::thread::Builder::new()
+                .name(CLASSES[index].into())
+                .spawn(move || feed.read(index, &stream))
+                .context("starting to read observations")?;
+        }
+        Ok(feed)
+    }
+
+    /// Ends: nothing is watched any more.
+    pub fn stop(&self) {
+        lock(&self.0.watcher).take();
+    }
+
+    /// The last observations, and a queue of those to come.
+    pub fn listen(&self) -> (Vec<Arc<Value>>, broadcast::Receiver<Arc<Value>>) {
+        // Under the lock of those that are kept, so that none is missed or told twice.
+        let recent = lock(&self.0.recent);
+        (recent.iter().cloned().collect(), self.0.listeners.subscribe())
+    }
+
+    /// How many there were of each class, and what became of them.
+    pub fn accounts(&self) -> Value {
+        let accounts = CLASSES.iter().zip(&self.0.accounts);
+        accounts
+            .map(|(class, account)| ((*class).to_owned(), account_json(&lock(account))))
+            .collect::<Map<_, _>>()
+            .into()
+    }
+
+    fn read(&self, class: usize, stream: &Stream) {
+        let mut counted = Instant::now();
+        while lock(&self.0.watcher).is_some() {
+            if let Some(seen) = stream.next(PERIOD) {
+                self.tell(Arc::new(observation_json(&self.0.node, &seen)));
+            }
+            // Not for each one: it asks the kernel.
+            if counted.elapsed() < PERIOD {
+                continue;
+            }
+            counted = Instant::now();
+            match stream.account() {
+                Ok(account) => *lock(&self.0.accounts[class]) = account,
+                Err(error) => tracing::warn!(%error, "counting observations"),
+            }
+        }
+    }
+
+    fn tell(&self, seen: Arc<Value>) {
+        let mut recent = lock(&self.0.recent);
+        if recent.len() == KEPT {
+            recent.pop_front();
+        }
+        recent.push_back(seen.clone());
+        // Nobody may listen.
+        let _ = self.0.listeners.send(seen);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn account_json(account: &Account) -> Value {
+    json!({
+        "generated": account.generated,
+        "delivered": account.delivered,
+        "lost": {
+            "rateLimited": account.rate_limited,
+            "ringFull": account.ring_full,
+            "queueFull": account.queue_full,
+            "unreadable": account.unreadable,
+        },
+    })
+}
+
+/// What is not known is left out.
+fn observation_json(node: &str, seen: &Observation) -> Value {
+    let time = std::time::UNIX_EPOCH + Duration::from_nanos(seen.time_ns);
+    let dst_mac = seen.destination_mac.map(|byte| format!("{byte:02x}")).join(":");
+    let egress = seen.component.as_str() == "Egress";
+    let out = json!({
+        "time": humantime::format_rfc3339_nanos(time).to_string(),
+        "node": node,
+        "trace": seen.trace,
+        "component": seen.component.as_str(),
+        "action": seen.action.as_str(),
+        "reason": seen.reason.map(podwire_datapath::core::abi::Reason::as_str),
+        "pod": seen.endpoint,
+        "policy": seen.policy.as_ref().filter(|_| !egress),
+        "egress": seen.policy.as_ref().filter(|_| egress),
+        "egressIP": seen.egress_ip,
+        "egressNode": match &seen.egress_node {
+            None if egress => Some(node.to_owned()),
+            other => other.clone(),
+        },
+        "tunnelDstIP": seen.tunnel_destination,
+        "srcIP": seen.source,
+        "dstIP": seen.destination,
+        "protocol": seen.protocol,
+        "srcPort": (seen.source_port != 0).then_some(seen.source_port),
+        "dstPort": (seen.destination_port != 0).then_some(seen.destination_port),
+        "dstMAC": dst_mac,
+        "ttl": (seen.ttl != 0).then_some(seen.ttl),
+        "length": seen.length,
+        "interface": seen.ifindex,
+        "cpu": seen.cpu,
+        "sequence": seen.sequence,
+        "lostBefore": (seen.lost_before != 0).then_some(seen.lost_before),
+    });
+    match out {
+        Value::Object(fields) => fields.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        other => other,
+    }
+}
