@@ -38,7 +38,7 @@ pub extern "C" fn judge_frame(skb: *mut __sk_buff, slot: u32, bank: u32) -> u32 
     }
 }
 
-/// [`stage::opener`] of the packet of row [`AS_IT_IS`] of `FACTS`: a [`Direction`], or [`NOBODY`].
+/// [`stage::opener`] of the packet of row [`AS_IT_IS`] of `FACTS`: a [`stage::Opener`], or [`NOBODY`].
 #[inline(never)]
 #[unsafe(no_mangle)]
 pub extern "C" fn flow_opener(ifindex: u32, direction: u32) -> u32 {
@@ -46,13 +46,13 @@ pub extern "C" fn flow_opener(ifindex: u32, direction: u32) -> u32 {
         return NOBODY;
     };
     match stage::opener(Direction::from_index(direction), ifindex, facts, &Maps) {
-        Some(direction) => direction.index(),
+        Some(opener) => opener.0,
         None => NOBODY,
     }
 }
 
 /// What [`flow_opener`] returns when it could not be kept.
-pub const NOBODY: u32 = 2;
+pub const NOBODY: u32 = 4;
 
 /// Walks a trie.
 #[inline(never)]

@@ -8,7 +8,7 @@ use podwire_core::{
         Reason, RulesetRow, SessionCounters, SessionRow, SpanRow, TargetRow, TripKey, TripRow, TunnelKey,
         limits,
     },
-    stage::{Counters, Facts, Key, State, Tables},
+    stage::{Counters, Facts, Key, Opener, State, Tables},
 };
 
 use crate::{atomic, global, maps};
@@ -244,10 +244,10 @@ impl State for Maps {
     }
 
     #[inline(always)]
-    fn opener(&self, direction: Direction, ifindex: u32, _: &Facts) -> Option<Direction> {
+    fn opener(&self, direction: Direction, ifindex: u32, _: &Facts) -> Option<Opener> {
         match global::flow_opener(ifindex, direction.index()) {
             global::NOBODY => None,
-            index => Some(Direction::from_index(index)),
+            opener => Some(Opener(opener)),
         }
     }
 

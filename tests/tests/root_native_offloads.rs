@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{Capture, Cluster, ClusterOptions, KernelLog, Page, Pod, Underlay, eventually};
-use podwire_tests::{agents, reach};
+use podwire_tests::{agents, reach, tool};
 
 fn page(from: &Pod, to: &Pod, address: &str, bytes: usize) -> Result<()> {
     let page = Page { address: address.to_owned(), port: 8080, bytes };
@@ -38,7 +38,12 @@ fn root_super_packets_stay_whole_through_the_overlay() -> Result<()> {
 /// Super-packets beyond 64 KiB (`gso_max_size`); IPv6 has no length in its header then.
 #[test]
 fn root_super_packets_beyond_64_kib() -> Result<()> {
-    let cluster = agents::cluster(ClusterOptions::default())?;
+    let mut cluster = agents::cluster(ClusterOptions::default())?;
+    let mut log = KernelLog::from_now()?;
+    let policies =
+        tool::mirror("far", "node: node-1", "vxlan: {remoteIP: 192.0.2.2, vni: 7, destinationPort: 4790}")
+            + &tool::mirror("near", "node: node-1", "internal: {name: ids0}");
+    tool::put(&mut cluster, &policies, "far")?;
     for node in &cluster.nodes {
         for pod in &node.pods {
             for (netns, device) in [(&pod.netns, "eth0"), (&node.netns, pod.interface.as_str())] {
@@ -55,6 +60,11 @@ fn root_super_packets_beyond_64_kib() -> Result<()> {
             }
         }
     }
+    for name in ["far", "near"] {
+        let copies = tool::status(&cluster, name)?["copies"].clone();
+        ensure!(copies["lostTotal"] == 0, "{name}: {copies}");
+    }
+    log.check()?;
     agents::books(&cluster)
 }
 

@@ -65,7 +65,7 @@ pub struct FlowKey {
 pub struct FlowRow {
     /// When a packet was last seen, by the kernel's monotonic clock in nanoseconds; a second late at most.
     pub seen: u64,
-    /// [`super::Direction`] of its first packet, as a number.
+    /// [`super::Direction`] of its first packet, as a number; with [`FlowRow::GUESSED`] where that was not seen.
     pub opener: u32,
     /// TCP flags of all packets so far.
     pub tcp_flags: u32,
@@ -85,6 +85,11 @@ pub struct TunnelKey {
     pub id: u32,
     /// UDP destination port; for GRE 1 with a key and 0 without.
     pub port: u32,
+}
+
+impl FlowRow {
+    /// Who opened the connection was told from an answer.
+    pub const GUESSED: u32 = 2;
 }
 
 /// The head of a record for the user-space encapsulator; the frame follows it.

@@ -31,7 +31,7 @@ mod verdict;
 pub use admit::{Admitted, admit, lowest};
 pub use arrival::{Arrival, arrival};
 pub use classify::{Key, classify, lookup};
-pub use flow::opener;
+pub use flow::{Opener, opener};
 pub use guard::{Own, guard, judge};
 pub use packet::{Counters, Packet, State, Tables};
 pub use parse::{Facts, Fragment, Transport, parse};

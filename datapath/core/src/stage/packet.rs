@@ -1,6 +1,7 @@
 //! What the stages need from the outside: a packet to read and tables to look things up in.
 
 use super::classify::Key;
+use super::flow::Opener;
 use super::parse::Facts;
 use crate::abi::{
     ChunkRow, Direction, EgressCounters, EgressRow, EndpointCounters, EndpointRow, Entry, FlowKey, FlowRow,
@@ -139,7 +140,7 @@ pub trait State {
     /// Who opened the connection of a packet; see [`super::opener`]. Kernel side a function of its own: keys take
     /// stack.
     #[inline(always)]
-    fn opener(&self, direction: Direction, ifindex: u32, facts: &Facts) -> Option<Direction>
+    fn opener(&self, direction: Direction, ifindex: u32, facts: &Facts) -> Option<Opener>
     where
         Self: Sized + Counters,
     {
