@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::socket::{setsockopt, sockopt};
 use podwire_harness::{Cluster, ClusterNode, NetNs, Pod};
 
 /// Members of a crowd, by number.
@@ -22,6 +23,7 @@ pub struct Crowd {
 
 /// Where datagrams to the members go.
 const PORT: u16 = 9999;
+const RECEIVE_BUFFER: usize = 16 << 20;
 
 fn v4(member: usize) -> String {
     format!("10.11.{}.{}", member / 200, member % 200 + 1)
@@ -107,6 +109,8 @@ impl Crowd {
     /// When a socket fails.
     pub fn reached_by(&self, pod: &Pod, members: &BTreeSet<usize>) -> Result<BTreeSet<usize>> {
         let receiver = self.netns.enter(|| Ok(UdpSocket::bind(("::", PORT))?))?;
+        // Room for all at once.
+        setsockopt(&receiver, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
         receiver.set_read_timeout(Some(Duration::from_millis(500)))?;
         let all = members.clone();
         pod.netns.enter(move || {
