@@ -270,8 +270,7 @@ fn root_cleanup_leaves_nothing_and_touches_nothing_else() -> Result<()> {
         let new: Vec<_> = after[name].difference(lines).collect();
         ensure!(gone.is_empty() && new.is_empty(), "{name}: gone {gone:#?}, new {new:#?}");
     }
-    let left = node.netns.run_ok(&["find", &node.scratch.bpf().to_string_lossy(), "-mindepth", "1"])?;
-    ensure!(left.is_empty(), "pins are left: {left}");
+    ensure!(!pins.exists(), "pins are left");
     Ok(())
 }
 
