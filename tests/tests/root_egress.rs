@@ -6,9 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{
     Capture, OTHER_SERVER_V4, OTHER_SERVER_V6, Page, SERVER_V4, SERVER_V6, UdpStream, WebServer, Wiring,
-    eventually,
+    Witness, eventually,
 };
 use podwire_tests::egress::{World, egress, egress_of, some_arrived, sources};
+use podwire_tests::watched::{WatchedCluster, egress as policy};
 use podwire_tests::{agents, reach};
 
 const SEVEN: [&str; 2] = ["203.0.113.7", "2001:db8:e::7"];
@@ -310,5 +311,43 @@ fn root_answers_leave_as_the_questions_came() -> Result<()> {
         }
         world.all_come_as(SEVEN).context("afterwards")?;
     }
+    Ok(())
+}
+
+/// As many addresses as the default mark has numbers for, all in one map of each family; one more is refused by name.
+#[test]
+fn root_thousands_of_addresses() -> Result<()> {
+    const EACH: u32 = 16;
+    const NUMBERS: u32 = 4094;
+    let mut world = WatchedCluster::new()?;
+    let witness = Witness::start(&world.cluster.server, 8081)?;
+    let mut policies =
+        vec![podwire_datapath::Egress { ips: Vec::new(), ..policy("seven", &SEVEN, "node-1")? }];
+    let address = |number: u32| IpAddr::from(std::net::Ipv4Addr::from(0x64_40_00_00 + number));
+    let count = NUMBERS - SEVEN.len() as u32;
+    for first in (0..count).step_by(EACH as usize) {
+        let ips = (first..count.min(first + EACH)).map(address).collect();
+        let nobody = vec![String::new()];
+        let more = policy(&format!("other-{first}"), &[], "node-1")?;
+        policies.push(podwire_datapath::Egress { endpoints: nobody, ips, own: false, ..more });
+    }
+    policies[0].ips = SEVEN.iter().map(|address| address.parse()).collect::<Result<_, _>>()?;
+    // The last number is that of the policy under test.
+    policies.rotate_left(1);
+    world.set_egresses(policies.clone())?;
+    let node = &world.cluster.nodes[0];
+    let table = node.netns.run_ok(&["nft", "-j", "list", "table", "inet", "podwire"])?;
+    let listed = (0..count).filter(|number| table.contains(&format!("\"{}\"", address(*number)))).count();
+    ensure!(listed as u32 == count, "{listed} of {count} are mapped");
+    for (server, address) in [SERVER_V4, SERVER_V6].into_iter().zip(SEVEN) {
+        let seen = witness.sees(&node.pods[0].netns, server)?;
+        ensure!(seen == Some(address.parse()?), "{seen:?}");
+    }
+    let last = policies.last_mut().context("a policy")?;
+    last.ips.push("203.0.113.9".parse()?);
+    let refused = world.set_egresses(policies).err().context("one address too many was accepted")?;
+    ensure!(refused.to_string().contains("4094"), "{refused}");
+    let seen = witness.sees(&world.cluster.nodes[0].pods[0].netns, SERVER_V4)?;
+    ensure!(seen == Some(SEVEN[0].parse()?), "after a refusal: {seen:?}");
     Ok(())
 }

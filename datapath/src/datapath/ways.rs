@@ -264,8 +264,12 @@ impl Datapath {
             return Ok(());
         }
         let free = |number: &u32| !left.addresses.iter().any(|(_, taken)| taken == number);
-        let full =
-            || Error::new(ErrorKind::TableFull, format!("the Egress mark has no number left for {ip}"));
+        let (mark, most) = (self.options.egress_mark, addresses.size());
+        let full = || {
+            let what =
+                format!("the Egress mark {mark:#x} has numbers for {most} addresses; none is left for {ip}");
+            Error::new(ErrorKind::TableFull, what)
+        };
         let number = addresses.take_where(ip, free).ok_or_else(full)?;
         self.maps.egress_addresses.set(number + 1, row)
     }
