@@ -141,7 +141,7 @@ layouts! {
     TraceRow { until: u64, number: u32, pad: u32, }
     ObservationRow {
         time_ns: u64, sequence: u64, lost: u64, policy: u64, source: [u64; 2], destination: [u64; 2],
-        address: [u8; 16], address_family: u32, family: u32, ports: u32, protocol: u32, trace: u32, cpu: u32,
+        address: [u32; 4], address_family: u32, family: u32, ports: u32, protocol: u32, trace: u32, cpu: u32,
         component: u32, action: u32, reason: u32, ifindex: u32, len: u32, mac: [u8; 6], ttl: u8, tag: u8, pad: u32,
     }
     ObservationCounters { generated: u64, suppressed: u64, lost: u64, window: u64, in_window: u64, }
