@@ -1,12 +1,13 @@
 //! Egress: which address the world sees, from which pods, and when.
 
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{
     Capture, OTHER_SERVER_V4, OTHER_SERVER_V6, Page, SERVER_V4, SERVER_V6, UdpStream, WebServer, Wiring,
-    Witness, eventually,
+    Witness, binary, eventually,
 };
 use podwire_tests::egress::{World, egress, egress_of, some_arrived, sources};
 use podwire_tests::watched::{WatchedCluster, egress as policy};
@@ -249,6 +250,40 @@ fn root_without_an_egress_node_nothing_leaves() -> Result<()> {
     let file = capture.stop();
     ensure!(Capture::count(&file, 0, "icmp.type==8")? == 0, "requests reached the server");
     reach::full_mesh(&world.cluster).context("in the cluster all goes on")
+}
+
+/// The same where the policy's node has no nftables; with them, it begins by itself.
+#[test]
+fn root_without_nft_nothing_leaves() -> Result<()> {
+    let mut world = World::new(Wiring::Native)?;
+    let node = &world.cluster.nodes[1];
+    let (bare, folder) = (node.scratch.path().join("bare"), node.scratch.path().join("programs"));
+    std::fs::create_dir(&folder)?;
+    let script = format!("#!/bin/sh\nPATH={} exec {} \"$@\"\n", folder.display(), binary().display());
+    std::fs::write(&bare, script)?;
+    std::fs::set_permissions(&bare, std::fs::Permissions::from_mode(0o755))?;
+    world.cluster.kill_agent(1)?;
+    world.cluster.start_build(&bare, 1, &[])?;
+    agents::in_force(&world.cluster)?;
+    world.hold(1, &SEVEN)?;
+    world.cluster.set_policies(&seven())?;
+    let agent = world.cluster.nodes[1].agent()?;
+    eventually("the policy drops", || {
+        let Ok(shown) = agents::get(agent, &["egresses", "seven"]) else { return Ok(false) };
+        let status = &shown["status"];
+        Ok(status["state"] == "Dropping" && status["reason"].to_string().contains("nothing translates"))
+    })?;
+    let problems = agents::get(agent, &["nodes", "node-2"])?["status"]["networkProblems"].to_string();
+    ensure!(problems.contains("install the package nftables"), "{problems}");
+    for pod in world.cluster.pods() {
+        for server in [SERVER_V4, SERVER_V6] {
+            let what = format!("{} does not reach {server}", pod.name);
+            eventually(&what, || Ok(world.source(pod, server)?.is_none()))?;
+        }
+    }
+    let nft = world.cluster.nodes[1].netns.run_ok(&["sh", "-c", "command -v nft"])?;
+    std::os::unix::fs::symlink(nft.trim(), folder.join("nft"))?;
+    world.all_come_as(SEVEN)
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl Standing {
             return dropping;
         }
         if let Some(problem) = &done.problem {
-            return Self { word: "NotInForce", reason: Some(problem.clone()) };
+            return Self { word: "Dropping", reason: Some(format!("packets are dropped: {problem}")) };
         }
         let awaited = applied.endpoints.iter().find_map(|endpoint| {
             let problem = endpoint.problem.as_ref().filter(|_| state.endpoints.contains(&endpoint.name))?;
@@ -95,7 +95,12 @@ mod tests {
         for (state, applied, word, reason) in [
             (state(None), applied(None, None), "Ready", None),
             (state(None), applied(None, Some("gone")), "Waiting", Some("default/web-0: gone")),
-            (state(None), applied(Some("no route"), Some("gone")), "NotInForce", Some("no route")),
+            (
+                state(None),
+                applied(Some("no route"), Some("gone")),
+                "Dropping",
+                Some("packets are dropped: no route"),
+            ),
             (
                 state(nowhere),
                 applied(None, Some("gone")),
