@@ -248,9 +248,8 @@ fn root_cleanup_leaves_nothing_and_touches_nothing_else() -> Result<()> {
         "add table inet others; add chain inet others post { type nat hook postrouting priority srcnat; }",
     ])?;
     netns.run_ok(&["tc", "qdisc", "add", "dev", "veth-1-5", "clsact"])?;
-    netns.run_ok(&[
-        "tc", "filter", "add", "dev", "veth-1-5", "ingress", "prio", "50", "matchall", "action", "ok",
-    ])?;
+    let foreign = "tc filter add dev veth-1-5 ingress prio 50 protocol all u32 match u32 0 0 action ok";
+    netns.run_ok(&foreign.split(' ').collect::<Vec<_>>())?;
     let before = everything(&cluster.nodes[0])?;
     cluster.start()?;
     agents::in_force(&cluster)?;

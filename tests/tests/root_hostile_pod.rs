@@ -23,7 +23,8 @@ fn set_class(pod: &Pod, class: u32) -> Result<()> {
     let class = format!("1:{class:x}");
     pod.netns.run(&["tc", "qdisc", "del", "dev", "eth0", "clsact"])?;
     pod.netns.run_ok(&["tc", "qdisc", "add", "dev", "eth0", "clsact"])?;
-    let filter = ["tc", "filter", "add", "dev", "eth0", "egress", "matchall", "classid", &class];
+    let everything = "tc filter add dev eth0 egress protocol all u32 match u32 0 0 classid";
+    let filter: Vec<&str> = everything.split(' ').chain([class.as_str()]).collect();
     pod.netns.run_ok(&filter).map(drop)
 }
 
