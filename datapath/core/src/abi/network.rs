@@ -189,6 +189,13 @@ pub type OverlayCounters = super::EndpointCounters;
 pub struct DeliveryRow {
     /// Host side of the pod's interface.
     pub ifindex: u32,
-    /// [`TargetRow::flags`].
+    /// On its way to a pod: [`TargetRow::flags`]. On its way from the pod's hook: flags of this type.
     pub flags: u32,
+}
+
+impl DeliveryRow {
+    /// Copies were made at the pod's hook.
+    pub const MIRRORED: u32 = 1 << 0;
+    /// Row 0 of `FACTS` is about this packet.
+    pub const READ: u32 = 1 << 1;
 }

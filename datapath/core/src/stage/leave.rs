@@ -210,6 +210,13 @@ pub struct Remote {
 }
 
 impl Remote {
+    /// Whether it is a node's end of the overlay.
+    #[inline(always)]
+    const fn is_of(&self, target: &TargetRow) -> bool {
+        let (ours, theirs) = (u128::from_ne_bytes(self.address), u128::from_ne_bytes(target.remote));
+        target.family == (if self.v4 { 4 } else { 6 }) && ours == theirs
+    }
+
     #[inline(always)]
     const fn mode(&self) -> Mode {
         if self.v4 { Mode::V4 } else { Mode::V6 }
@@ -235,24 +242,17 @@ pub fn arrive<T: Tables + State + Counters>(
     let Some(network) = tables.network(generation) else {
         return Way::Drop(Reason::TunnelUnknown).into();
     };
-    let itself = |target: &&TargetRow| {
-        target.kind == TargetKind::Node as u32 && target.flags & TargetRow::FLAG_PODS == 0
-    };
-    // A pod can build such a packet, too, but has only its own address for it.
-    let Some(sender) = tables.target(route(network, remote.mode(), remote.key(), tables)).filter(itself)
-    else {
-        return Way::Drop(Reason::TunnelUnknown).into();
-    };
+    let source = route(network, facts.mode, facts.source, tables);
+    let from = if source == 0 { None } else { tables.target(source) };
+    // The usual case without a second look at the tables.
+    if !from.is_some_and(|target| target.kind == TargetKind::Node as u32 && remote.is_of(target))
+        && let Some(reason) = stranger(network, from, remote, tables)
+    {
+        return Way::Drop(reason).into();
+    }
     if matches!(facts.mode, Mode::Other) {
         let reason = if facts.malformed { Reason::Malformed } else { Reason::NoRoute };
         return Way::Drop(reason).into();
-    }
-    // What is not of the cluster came to that node from outside: an answer to what left there.
-    let source = route(network, facts.mode, facts.source, tables);
-    let of_sender =
-        |target: &TargetRow| target.kind == TargetKind::Node as u32 && target.ifindex == sender.ifindex;
-    if source != 0 && !tables.target(source).is_some_and(of_sender) {
-        return Way::Drop(Reason::OverlaySpoofed).into();
     }
     let known = route(network, facts.mode, facts.destination, tables);
     if vni & EgressRow::ID_FLAG != 0 {
@@ -278,6 +278,28 @@ pub fn arrive<T: Tables + State + Counters>(
         _ => Way::Drop(Reason::NoRoute),
     };
     way.into()
+}
+
+/// Why a packet by the overlay is not what its sender may send. `from`: where its source is.
+#[inline(always)]
+fn stranger<T: Tables>(
+    network: &NetworkRow,
+    from: Option<&TargetRow>,
+    remote: &Remote,
+    tables: &T,
+) -> Option<Reason> {
+    let itself = |target: &&TargetRow| {
+        target.kind == TargetKind::Node as u32 && target.flags & TargetRow::FLAG_PODS == 0
+    };
+    // A pod can build such a packet, too, but has only its own address for it.
+    let Some(sender) = tables.target(route(network, remote.mode(), remote.key(), tables)).filter(itself)
+    else {
+        return Some(Reason::TunnelUnknown);
+    };
+    // What is not of the cluster came to that node from outside: an answer to what left there.
+    let target = from?;
+    let of_sender = target.kind == TargetKind::Node as u32 && target.ifindex == sender.ifindex;
+    if of_sender { None } else { Some(Reason::OverlaySpoofed) }
 }
 
 /// The node that a packet of the host's own stack is for, as an absolute index into `TARGETS`; 0 for none.
