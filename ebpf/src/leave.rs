@@ -63,7 +63,7 @@ pub fn hook(ctx: &TcContext) -> i32 {
             let led = leave::leave(packet.ifindex(), row, &facts, len, generation, &Maps);
             let here = Place { generation, ifindex: packet.ifindex() };
             tell_policy(packet, &led, network, here);
-            match led.way {
+            let done = match led.way {
                 Way::Host { mark } => {
                     tell_host(packet, here);
                     (Verdict::Pass, to_host(packet, network, mark))
@@ -109,7 +109,9 @@ pub fn hook(ctx: &TcContext) -> i32 {
                     }
                 },
                 Way::Drop(reason) => refused(packet, reason, Component::Egress, here),
-            }
+            };
+            leave::book(&led, len, done.0, &Maps);
+            done
         }
     };
     Maps.count_endpoint(slot, Direction::Egress, |row| row.record(len, outcome, mirrored));
