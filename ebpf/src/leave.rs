@@ -6,7 +6,7 @@ use aya_ebpf::programs::TcContext;
 use podwire_core::{
     abi::{Action, Component, DeliveryRow, Direction, EgressRow, Generation, NetworkRow, Reason, TargetRow},
     stage::{
-        Counters, Own, Packet, Tables, Verdict,
+        Counters, Facts, Own, Packet, Tables, Verdict,
         answer::{self, ARP_LEN, NEIGHBOUR_LEN},
         leave::{self, Led, Way},
     },
@@ -25,7 +25,7 @@ use crate::{
 #[inline(always)]
 pub fn go(ctx: &TcContext, mirrored: bool, is_read: bool) {
     if let Some(row) = maps::DELIVERY.get_ptr_mut(0) {
-        let flags = mirrored as u32 * DeliveryRow::MIRRORED | is_read as u32 * DeliveryRow::READ;
+        let flags = (mirrored as u32 * DeliveryRow::MIRRORED) | (is_read as u32 * DeliveryRow::READ);
         // SAFETY: a per-CPU row that the next program reads at once.
         unsafe { *row = DeliveryRow { ifindex: 0, flags } };
     }
@@ -67,7 +67,7 @@ pub fn hook(ctx: &TcContext) -> i32 {
             let led = leave::leave(packet.ifindex(), row, facts, len, generation, &Maps);
             let here = Place { generation, ifindex: packet.ifindex() };
             tell_policy(packet, &led, network, here);
-            match led.way {
+            let done = match led.way {
                 Way::Host { mark } => {
                     tell_host(packet, here);
                     (Verdict::Pass, to_host(packet, network, mark))
@@ -84,40 +84,46 @@ pub fn hook(ctx: &TcContext) -> i32 {
                         (Verdict::Pass, verdict::NEXT)
                     }
                 },
-                Way::Node { target, vni } => match Maps.target(target) {
-                    Some(target)
-                        if leave::may_hop(&packet, facts, packet.gso_size(), network.overlay_mtu)
-                            && network.overlay_ifindex != 0 =>
-                    {
-                        match overlay::send(packet, network, target, vni) {
-                            Ok(code) => {
-                                let note = Note::new(
-                                    Component::Forwarding,
-                                    Action::Forwarded,
-                                    generation,
-                                    here.ifindex,
-                                );
-                                watch::note(packet, Note { number: led.way.target(), ..note });
-                                (Verdict::Taken, code)
-                            }
-                            Err(reason) => refused(packet, reason, Component::Forwarding, here),
-                        }
-                    }
-                    // The host's stack knows no way to a policy's node: it would send the packet with another address.
-                    _ if vni & EgressRow::ID_FLAG != 0 && !leave::is_spent(&packet, facts) => {
-                        refused(packet, Reason::TooBig, Component::Forwarding, here)
-                    }
-                    _ => {
-                        tell_obstacle(packet, here);
-                        (Verdict::Pass, verdict::NEXT)
-                    }
-                },
+                Way::Node { target, vni } => to_node(packet, facts, network, target, vni, here),
                 Way::Drop(reason) => refused(packet, reason, Component::Egress, here),
-            }
+            };
+            leave::book(&led, len, done.0, &Maps);
+            done
         }
     };
     Maps.count_endpoint(slot, Direction::Egress, |row| row.record(len, outcome, mirrored));
     code
+}
+
+/// To another node, or to the host's stack, which tells the sender why it goes no further.
+#[inline(always)]
+fn to_node(
+    packet: Skb,
+    facts: &Facts,
+    network: &NetworkRow,
+    target: u32,
+    vni: u32,
+    here: Place,
+) -> (Verdict, i32) {
+    let fits = leave::may_hop(&packet, facts, packet.gso_size(), network.overlay_mtu);
+    match Maps.target(target) {
+        Some(row) if fits && network.overlay_ifindex != 0 => match overlay::send(packet, network, row, vni) {
+            Ok(code) => {
+                let note = Note::new(Component::Forwarding, Action::Forwarded, here.generation, here.ifindex);
+                watch::note(packet, Note { number: target, ..note });
+                (Verdict::Taken, code)
+            }
+            Err(reason) => refused(packet, reason, Component::Forwarding, here),
+        },
+        // The host's stack knows no way to a policy's node: it would send the packet with another address.
+        _ if vni & EgressRow::ID_FLAG != 0 && !leave::is_spent(&packet, facts) => {
+            refused(packet, Reason::TooBig, Component::Forwarding, here)
+        }
+        _ => {
+            tell_obstacle(packet, here);
+            (Verdict::Pass, verdict::NEXT)
+        }
+    }
 }
 
 #[inline(always)]

@@ -16,6 +16,7 @@ use super::classify::Key;
 use super::flow;
 use super::packet::{Counters, Packet, State, Tables};
 use super::parse::Facts;
+use super::verdict::Verdict;
 use crate::abi::{
     Direction, EgressPlace, EgressRow, EndpointRow, Entry, EntryKind, Generation, Mode, NetworkRow, Reason,
     TargetKind, TargetRow, limits,
@@ -138,21 +139,38 @@ fn out<T: Tables + State + Counters>(
         return Way::Host { mark: judged(network) }.into();
     }
     let policy = tables.ruleset(ruleset).map_or(0, |rules| rules.policies[lowest(slots)] as u32);
+    // Rules name no policy without a row.
     let Some(egress) = tables.egress(generation, policy) else {
-        return Way::Drop(Reason::NoEgressNode).into();
+        return refused(policy, Reason::NoEgressNode, tables);
     };
     if egress.place == EgressPlace::Here as u32 {
-        return Led::by(policy, mark(policy, egress, facts, len, network, tables));
+        return mark(policy, egress, facts, len, network, tables);
     }
     if egress.place != EgressPlace::Peer as u32 || network.overlay_ifindex == 0 {
-        tables.count_egress(policy, |row| row.nowhere_packets = row.nowhere_packets.wrapping_add(1));
-        return Led::by(policy, Way::Drop(Reason::NoEgressNode));
+        return refused(policy, Reason::NoEgressNode, tables);
     }
-    tables.count_egress(policy, |row| {
-        row.forwarded_packets = row.forwarded_packets.wrapping_add(1);
-        row.forwarded_bytes = row.forwarded_bytes.wrapping_add(len as u64);
-    });
     Led::by(policy, Way::Node { target: egress.target, vni: egress.id | EgressRow::ID_FLAG })
+}
+
+/// Nowhere, under a policy.
+#[inline(always)]
+fn refused<T: Counters>(policy: u32, reason: Reason, tables: &T) -> Led {
+    tables.count_egress(policy, |row| row.dropped(reason));
+    Led::by(policy, Way::Drop(reason))
+}
+
+/// Books what became of a packet that [`leave`] sends to an Egress policy's node. What the host's stack was left to
+/// answer is neither sent nor dropped.
+#[inline(always)]
+pub fn book<T: Counters>(led: &Led, len: u32, verdict: Verdict, tables: &T) {
+    let (Some(policy), Way::Node { .. }) = (led.egress.checked_sub(1), led.way) else {
+        return;
+    };
+    match verdict {
+        Verdict::Taken => tables.count_egress(policy, |row| row.forwarded(len)),
+        Verdict::Drop(reason) => tables.count_egress(policy, |row| row.dropped(reason)),
+        Verdict::Pass => {}
+    }
 }
 
 /// With the mark of one of the policy's addresses: always the same one for a source.
@@ -164,34 +182,27 @@ fn mark<T: Tables + State + Counters>(
     len: u32,
     network: &NetworkRow,
     tables: &T,
-) -> Way {
+) -> Led {
     let (count, numbers) = if matches!(facts.mode, Mode::V6) {
         (egress.counts[1], &egress.numbers[1])
     } else {
         (egress.counts[0], &egress.numbers[0])
     };
     if count == 0 {
-        return Way::Host { mark: judged(network) };
+        return Led::by(policy, Way::Host { mark: judged(network) });
     }
     if egress.pace != 0 {
-        let cost = egress.pace.wrapping_mul(len as u64) >> PACE_SHIFT;
+        let cost = egress.pace.wrapping_mul(len as u64) >> EgressRow::PACE_SHIFT;
         if !tables.pace(limits::SESSIONS + policy, cost, egress.burst, tables.now()) {
-            tables.count_egress(policy, |row| row.limited_packets = row.limited_packets.wrapping_add(1));
-            return Way::Drop(Reason::RateExceeded);
+            return refused(policy, Reason::RateExceeded, tables);
         }
     }
     // The compiler knows the bound from the count; the verifier does not.
     let choice = core::hint::black_box(spread(facts.source) % count) as usize & (EgressRow::ADDRESSES - 1);
     let number = numbers[choice] as u32;
-    tables.count_egress(policy, |row| {
-        row.marked_packets = row.marked_packets.wrapping_add(1);
-        row.marked_bytes = row.marked_bytes.wrapping_add(len as u64);
-    });
-    Way::Host { mark: network.mark_of(number) }
+    tables.count_egress(policy, |row| row.marked(len));
+    Led::by(policy, Way::Host { mark: network.mark_of(number) })
 }
-
-/// [`EgressRow::pace`] is for 1024 bytes.
-const PACE_SHIFT: u32 = 10;
 
 /// Spreads sources over a policy's addresses, alike on all nodes.
 #[inline(always)]
@@ -260,13 +271,14 @@ pub fn arrive<T: Tables + State + Counters>(
             return Way::Drop(Reason::EgressUnknown).into();
         };
         if known != 0 {
-            return Led::by(policy, Way::Drop(Reason::NoRoute));
+            return refused(policy, Reason::NoRoute, tables);
         }
         return match tables.egress(generation, policy) {
             Some(egress) if egress.place == EgressPlace::Here as u32 => {
-                Led::by(policy, mark(policy, egress, facts, len, network, tables))
+                mark(policy, egress, facts, len, network, tables)
             }
-            _ => Led::by(policy, Way::Drop(Reason::EgressUnknown)),
+            // It has moved on, and whoever sent this does not know yet.
+            _ => refused(policy, Reason::EgressUnknown, tables),
         };
     }
     if vni != network.overlay_vni || network.flags & NetworkRow::FLAG_NATIVE == 0 {
