@@ -48,17 +48,6 @@ pub enum Way {
     Drop(Reason),
 }
 
-impl Way {
-    /// The absolute index into `TARGETS`, 0 for none.
-    #[inline(always)]
-    pub const fn target(&self) -> u32 {
-        match self {
-            Self::Pod { target } | Self::Node { target, .. } => *target,
-            Self::Host { .. } | Self::Drop(_) => 0,
-        }
-    }
-}
-
 /// A way, and what led to it.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
