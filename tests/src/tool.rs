@@ -1,10 +1,10 @@
 //! TrafficControl policies of a cluster, and a tool that gives every frame back.
 
 use anyhow::{Context, Result, ensure};
-use podwire_harness::{Cluster, ClusterNode, eventually};
+use podwire_harness::{Cluster, NetNs, eventually};
 use serde_json::Value;
 
-use crate::agents;
+use crate::{agents, reach};
 
 /// The internal ports of [`redirect`].
 pub const PORTS: [&str; 2] = ["ips-in", "ips-out"];
@@ -56,24 +56,6 @@ pub fn put(cluster: &mut Cluster, policies: &str, name: &str) -> Result<()> {
     .with_context(|| format!("{last}\n{}", agent.log()))
 }
 
-/// A tool on the first node that gives every frame back: two ports of a bridge that learns nothing.
-///
-/// # Errors
-/// When its ports are not there.
-pub fn start(node: &ClusterNode) -> Result<()> {
-    let netns = &node.netns;
-    netns.ip(&["link", "add", "tool0", "type", "bridge", "mcast_snooping", "0"])?;
-    netns.run_ok(&["sysctl", "-qw", "net.ipv6.conf.tool0.disable_ipv6=1"])?;
-    netns.ip(&["link", "set", "tool0", "mtu", "1500", "up"])?;
-    for port in PORTS {
-        netns.run_ok(&["sysctl", "-qw", &format!("net.ipv6.conf.{port}.disable_ipv6=1")])?;
-        netns.ip(&["link", "set", port, "master", "tool0"])?;
-        netns.ip(&["link", "set", port, "up"])?;
-        netns.run_ok(&["bridge", "link", "set", "dev", port, "learning", "off"])?;
-    }
-    Ok(())
-}
-
 /// What the first node says of a policy.
 ///
 /// # Errors
@@ -83,18 +65,86 @@ pub fn status(cluster: &Cluster, name: &str) -> Result<Value> {
     Ok(agents::get(agent, &["tc", name])?["status"].clone())
 }
 
-/// What went through the tool came back, and nothing went past it.
-///
-/// # Errors
-/// With the counters.
-pub fn all_returned(cluster: &Cluster, name: &str) -> Result<()> {
-    let mut last = Value::Null;
-    eventually("all is back from the tool", || {
-        last = status(cluster, name)?["redirect"].clone();
-        Ok(last["away"] == 0)
-    })
-    .with_context(|| last.to_string())?;
-    ensure!(last["redirected"]["packets"].as_u64().is_some_and(|count| count > 0), "{last}");
-    ensure!(last["bypassed"] == 0 && last["refused"] == 0, "{last}");
-    Ok(())
+/// What became of packets of a redirect.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    /// Packets that went to the tool.
+    pub redirected: u64,
+    /// Packets that the tool has.
+    pub away: u64,
+    /// Packets that went past it.
+    pub bypassed: u64,
+    /// Packets that it did not take, dropped.
+    pub refused: u64,
+}
+
+impl Counts {
+    /// Those of now.
+    ///
+    /// # Errors
+    /// When there is no redirect of this name.
+    pub fn of(cluster: &Cluster, name: &str) -> Result<Self> {
+        let status = status(cluster, name)?;
+        let counts = &status["redirect"];
+        let number = |value: &Value| value.as_u64().with_context(|| status.to_string());
+        Ok(Self {
+            redirected: number(&counts["redirected"]["packets"])?,
+            away: number(&counts["away"])?,
+            bypassed: number(&counts["bypassed"])?,
+            refused: number(&counts["refused"])?,
+        })
+    }
+}
+
+/// A tool of the first node that gives every frame back: two ports of a bridge that learns nothing, in a namespace of
+/// its own.
+#[derive(Debug)]
+pub struct Tool {
+    /// The namespace, with [`PORTS`] in it.
+    pub netns: NetNs,
+    name: String,
+    before: Counts,
+}
+
+impl Tool {
+    /// Starts it for a redirect of the first pod, and waits until packets go through it.
+    ///
+    /// # Errors
+    /// When none do.
+    pub fn start(cluster: &Cluster, name: &str) -> Result<Self> {
+        let [(own, near), _] = reach::near_and_far(cluster)?;
+        let node = reach::node_of(cluster, own)?;
+        let netns = NetNs::new("tool")?;
+        netns.ip(&["link", "add", "tool0", "type", "bridge", "mcast_snooping", "0"])?;
+        netns.run_ok(&["sysctl", "-qw", "net.ipv6.conf.tool0.disable_ipv6=1"])?;
+        netns.ip(&["link", "set", "tool0", "mtu", "1500", "up"])?;
+        for port in PORTS {
+            node.netns.ip(&["link", "set", port, "netns", netns.name()])?;
+            netns.run_ok(&["sysctl", "-qw", &format!("net.ipv6.conf.{port}.disable_ipv6=1")])?;
+            netns.ip(&["link", "set", port, "master", "tool0"])?;
+            netns.ip(&["link", "set", port, "up"])?;
+            netns.run_ok(&["bridge", "link", "set", "dev", port, "learning", "off"])?;
+        }
+        let mut before = Counts::of(cluster, name)?;
+        eventually("packets go through the tool", || {
+            let received = own.netns.ping(&near.v4, 1, 56)? + own.netns.ping(&near.v6, 1, 56)?;
+            let (old, now) = (before, Counts::of(cluster, name)?);
+            before = now;
+            let all_taken = now.bypassed == old.bypassed && now.refused == old.refused;
+            Ok(received == 2 && all_taken && now.redirected > old.redirected)
+        })?;
+        Ok(Self { netns, name: name.to_owned(), before })
+    }
+
+    /// What went through the tool came back, and nothing went past it.
+    ///
+    /// # Errors
+    /// With the counters.
+    pub fn all_returned(&self, cluster: &Cluster) -> Result<()> {
+        eventually("all is back from the tool", || Ok(Counts::of(cluster, &self.name)?.away == 0))?;
+        let (then, now) = (self.before, Counts::of(cluster, &self.name)?);
+        ensure!(now.redirected > then.redirected, "{now:?}");
+        ensure!(now.bypassed == then.bypassed && now.refused == then.refused, "{then:?} {now:?}");
+        Ok(())
+    }
 }

@@ -15,7 +15,8 @@ use podwire_harness::{
 use podwire_tests::crowd::Crowd;
 use podwire_tests::egress::{World, egress};
 use podwire_tests::spoof::{self, Scene};
-use podwire_tests::{agents, reach, tool};
+use podwire_tests::tool::{self, Counts, Tool};
+use podwire_tests::{agents, reach};
 
 const SEVEN: [&str; 2] = ["203.0.113.7", "2001:db8:e::7"];
 
@@ -175,10 +176,10 @@ fn root_another_build_takes_over() -> Result<()> {
         + &tool::mirror("all", "node: node-1", "internal: {name: ids0}");
     world.put(&policies, "seven")?;
     tool::put(&mut world.cluster, &policies, "inspect")?;
-    tool::start(&world.cluster.nodes[0])?;
+    let tool = Tool::start(&world.cluster, "inspect")?;
     world.all_come_as(SEVEN)?;
     let streams = reach::load(&world.cluster, 9000)?;
-    let before = tool::status(&world.cluster, "inspect")?["redirect"]["redirected"]["packets"].as_u64();
+    let before = Counts::of(&world.cluster, "inspect")?.redirected;
     for (node, build) in [(0, &binary()), (1, &binary()), (0, &old), (0, &binary())] {
         world.cluster.kill_agent(node)?;
         world.cluster.start_build(build, node, &[])?;
@@ -186,9 +187,9 @@ fn root_another_build_takes_over() -> Result<()> {
         world.all_come_as(SEVEN)?;
     }
     reach::all_whole(streams)?;
-    let after = tool::status(&world.cluster, "inspect")?["redirect"]["redirected"]["packets"].as_u64();
+    let after = Counts::of(&world.cluster, "inspect")?.redirected;
     ensure!(after > before, "the counters began anew: {before:?}, {after:?}");
-    tool::all_returned(&world.cluster, "inspect")?;
+    tool.all_returned(&world.cluster)?;
     agents::books(&world.cluster)
 }
 
@@ -258,11 +259,10 @@ fn root_cleanup_leaves_nothing_and_touches_nothing_else() -> Result<()> {
         + &tool::mirror("all", "app: web", "internal: {name: ids0}")
         + &tool::mirror("far", "app: web", "erspan: {remoteIP: 198.51.100.5, version: 1, sessionID: 5}");
     tool::put(&mut cluster, &policies, "inspect")?;
-    tool::start(&cluster.nodes[0])?;
+    let _tool = Tool::start(&cluster, "inspect")?;
     reach::full_mesh(&cluster)?;
     reach::world(&cluster)?;
     ensure!(everything(&cluster.nodes[0])? != before, "podwire does something");
-    cluster.nodes[0].netns.ip(&["link", "del", "tool0"])?;
     cluster.kill_agent(0)?;
     let node = &cluster.nodes[0];
     let (build, pins) = (binary(), node.scratch.bpf().join("podwire"));

@@ -4,7 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{Capture, Cluster, ClusterOptions, KernelLog, Pod, RawSocket};
 use podwire_tests::spoof::{self, Attempt, Books, Fate, Scene};
-use podwire_tests::{agents, reach, scapy, tool};
+use podwire_tests::tool::{self, Counts, Tool};
+use podwire_tests::{agents, reach, scapy};
 
 fn native() -> Result<Cluster> {
     agents::cluster(ClusterOptions::default())
@@ -35,7 +36,7 @@ fn root_a_pod_says_that_a_tool_has_seen_its_packets() -> Result<()> {
     let policies = tool::redirect("inspect", "pod: web-1-5", "Egress", "Closed")
         + &tool::redirect("towards", "pod: web-1-6", "Ingress", "Closed");
     tool::put(&mut cluster, &policies, "inspect")?;
-    tool::start(&cluster.nodes[0])?;
+    let tool = Tool::start(&cluster, "inspect")?;
     let forbidden = Attempt {
         name: "the neighbour's IPv4",
         expression: "E/IP(src=N4,dst=D4)/U/M",
@@ -46,10 +47,7 @@ fn root_a_pod_says_that_a_tool_has_seen_its_packets() -> Result<()> {
     let agent = cluster.nodes[0].agent()?;
     let session = tool::status(&cluster, "inspect")?["session"].as_u64().context("no session")?;
     let session = u32::try_from(session)?;
-    let redirected = || -> Result<u64> {
-        let status = tool::status(&cluster, "inspect")?;
-        status["redirect"]["redirected"]["packets"].as_u64().with_context(|| status.to_string())
-    };
+    let redirected = || Ok::<u64, anyhow::Error>(Counts::of(&cluster, "inspect")?.redirected);
     for class in [0x7100 | session, 0x7000 | session, 0x71ff, 0x7000] {
         set_class(scene.own, class)?;
         let mut books = Books::open(agent, scene.own, "dropped")?;
@@ -60,7 +58,7 @@ fn root_a_pod_says_that_a_tool_has_seen_its_packets() -> Result<()> {
         ensure!(received == 5, "class {class:x}: {received} of 5 answers");
         ensure!(redirected()? >= before + 5, "class {class:x}: past the tool");
     }
-    tool::all_returned(&cluster, "inspect")?;
+    tool.all_returned(&cluster)?;
     agents::books(&cluster)
 }
 

@@ -4,7 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{Capture, Cluster, ClusterOptions, Page, Pod, SERVER_V4, SERVER_V6, Wiring};
 use podwire_tests::egress::{World, egress};
-use podwire_tests::{agents, reach, tool};
+use podwire_tests::tool::{self, Counts, Tool};
+use podwire_tests::{agents, reach};
 
 const PINGS: u32 = 10;
 /// IPv4 and IPv6.
@@ -100,9 +101,13 @@ fn mirrored(target: &str, port: u16, tunnel: &str) -> Result<()> {
     // The first copy would wait for the collector's address.
     own.netns.ping(SERVER_V4, 1, 56)?;
     let folder = cluster.nodes[0].scratch.path();
-    let (netns, device) =
-        if tunnel.is_empty() { (&cluster.nodes[0].netns, "ids0") } else { (&cluster.server, "eth0") };
-    let capture = Capture::start(netns, device, folder, "", 0)?;
+    // The server has nobody at the tunnel's end, and says so.
+    let (netns, device, filter) = if tunnel.is_empty() {
+        (&cluster.nodes[0].netns, "ids0", "")
+    } else {
+        (&cluster.server, "eth0", "dst host 198.51.100.5")
+    };
+    let capture = Capture::start(netns, device, folder, filter, 0)?;
     all_ways(&cluster)?;
     let file = capture.stop();
     edges(&cluster, &copies(&file, port, tunnel)?)?;
@@ -135,10 +140,10 @@ fn redirected(direction: &str) -> Result<()> {
     let mut cluster = native()?;
     let policies = tool::redirect("inspect", "pod: web-1-5", direction, "Closed");
     tool::put(&mut cluster, &policies, "inspect")?;
-    tool::start(&cluster.nodes[0])?;
+    let tool = Tool::start(&cluster, "inspect")?;
     let [(own, near), (_, far)] = reach::near_and_far(&cluster)?;
     let folder = cluster.nodes[0].scratch.path();
-    let capture = Capture::start(&cluster.nodes[0].netns, "ips-in", folder, "icmp or icmp6", 0)?;
+    let capture = Capture::start(&tool.netns, "ips-in", folder, "icmp or icmp6", 0)?;
     all_ways(&cluster)?;
     let rows = copies(&capture.stop(), 0, "")?;
     // Of requests: its own three, its neighbour's and the far one's; by both families.
@@ -154,7 +159,7 @@ fn redirected(direction: &str) -> Result<()> {
     }
     whole(&cluster)?;
     reach::nodes_and_pods(&cluster)?;
-    tool::all_returned(&cluster, "inspect")?;
+    tool.all_returned(&cluster)?;
     agents::books(&cluster)
 }
 
@@ -180,11 +185,11 @@ fn root_once_through_the_tool_of_both_pods() -> Result<()> {
     let policies = tool::redirect("inspect", "node: node-1", "Both", "Closed")
         + &tool::mirror("all", "node: node-1", "internal: {name: ids0}");
     tool::put(&mut cluster, &policies, "inspect")?;
-    tool::start(&cluster.nodes[0])?;
+    let tool = Tool::start(&cluster, "inspect")?;
     let folder = cluster.nodes[0].scratch.path();
     let node = &cluster.nodes[0].netns;
     let captures = [
-        Capture::start(node, "ips-in", folder, "icmp or icmp6", 0)?,
+        Capture::start(&tool.netns, "ips-in", folder, "icmp or icmp6", 0)?,
         Capture::start(node, "ids0", folder, "icmp or icmp6", 0)?,
     ];
     all_ways(&cluster)?;
@@ -193,38 +198,37 @@ fn root_once_through_the_tool_of_both_pods() -> Result<()> {
     ensure!(rows.len() == 10 * PINGS as usize, "the tool saw {} requests", rows.len());
     edges(&cluster, &copies(&mirrored, 0, "")?)?;
     whole(&cluster)?;
-    tool::all_returned(&cluster, "inspect")?;
+    tool.all_returned(&cluster)?;
     agents::books(&cluster)
 }
 
 /// When the tool is gone: open, everything goes on by itself; closed, nothing does, and all is counted.
-#[test]
-fn root_a_tool_that_is_gone() -> Result<()> {
+fn gone(failure: &str, passes: u32, count: impl Fn(Counts) -> u64) -> Result<()> {
     let mut cluster = native()?;
-    for failure in ["Open", "Closed"] {
-        let policies = tool::redirect("inspect", "pod: web-1-5", "Both", failure);
-        tool::put(&mut cluster, &policies, "inspect")?;
-        let tool = &cluster.nodes[0];
-        if failure == "Open" {
-            tool::start(tool)?;
-        }
-        all_ways(&cluster)?;
-        tool.netns.ip(&["link", "set", "ips-in", "down"])?;
-        let [(own, near), (_, far)] = reach::near_and_far(&cluster)?;
-        let before = tool::status(&cluster, "inspect")?["redirect"].clone();
-        for address in [&near.v4, &near.v6, &far.v4, &far.v6] {
-            let wanted = if failure == "Open" { PINGS } else { 0 };
-            let received = own.netns.ping(address, PINGS, 56)?;
-            ensure!(received == wanted, "{failure}, {address}: {received}");
-        }
-        let after = tool::status(&cluster, "inspect")?["redirect"].clone();
-        let word = if failure == "Open" { "bypassed" } else { "refused" };
-        let grown = after[word].as_u64().zip(before[word].as_u64()).map(|(after, before)| after - before);
-        ensure!(grown >= Some(4 * u64::from(PINGS)), "{failure}: {before} {after}");
-        agents::books(&cluster)?;
-        cluster.nodes[0].netns.ip(&["link", "set", "ips-in", "up"])?;
+    let policies = tool::redirect("inspect", "pod: web-1-5", "Both", failure);
+    tool::put(&mut cluster, &policies, "inspect")?;
+    let tool = Tool::start(&cluster, "inspect")?;
+    all_ways(&cluster)?;
+    let counted = || Counts::of(&cluster, "inspect").map(&count);
+    let before = counted()?;
+    tool.netns.ip(&["link", "set", "ips-in", "down"])?;
+    let [(own, near), (_, far)] = reach::near_and_far(&cluster)?;
+    for address in [&near.v4, &near.v6, &far.v4, &far.v6] {
+        let received = own.netns.ping(address, PINGS, 56)?;
+        ensure!(received == passes, "{failure}, {address}: {received}");
     }
-    Ok(())
+    ensure!(counted()? >= before + 4 * u64::from(PINGS), "{failure}: {before} {}", counted()?);
+    agents::books(&cluster)
+}
+
+#[test]
+fn root_a_tool_that_is_gone_open() -> Result<()> {
+    gone("Open", PINGS, |counts| counts.bypassed)
+}
+
+#[test]
+fn root_a_tool_that_is_gone_closed() -> Result<()> {
+    gone("Closed", 0, |counts| counts.refused)
 }
 
 /// What comes back from the tool still leaves with the address of its Egress policy, here and on another node.
@@ -239,10 +243,10 @@ fn root_through_a_tool_and_out_by_egress() -> Result<()> {
             tool::redirect("inspect", "node: node-1", "Both", "Closed") + &egress("seven", &fields);
         world.put(&policies, "seven")?;
         tool::put(&mut world.cluster, &policies, "inspect")?;
-        tool::start(&world.cluster.nodes[0])?;
+        let tool = Tool::start(&world.cluster, "inspect")?;
         world.all_come_as(SEVEN)?;
         reach::full_mesh(&world.cluster)?;
-        tool::all_returned(&world.cluster, "inspect")?;
+        tool.all_returned(&world.cluster)?;
         agents::books(&world.cluster)?;
     }
     Ok(())
