@@ -47,8 +47,12 @@ fn root_super_packets_beyond_64_kib() -> Result<()> {
     for node in &cluster.nodes {
         for pod in &node.pods {
             for (netns, device) in [(&pod.netns, "eth0"), (&node.netns, pod.interface.as_str())] {
-                for knob in ["gso_max_size", "gro_max_size", "gso_ipv4_max_size", "gro_ipv4_max_size"] {
+                for knob in ["gso_max_size", "gro_max_size"] {
                     netns.ip(&["link", "set", "dev", device, knob, "180000"])?;
+                }
+                for knob in ["gso_ipv4_max_size", "gro_ipv4_max_size"] {
+                    // iproute2 before 6.3 does not know them; IPv4 then stays below.
+                    let _ = netns.ip(&["link", "set", "dev", device, knob, "180000"]);
                 }
             }
         }
