@@ -275,15 +275,18 @@ fn a_reader_that_goes_away_is_no_failure() {
 
 const EGRESSES: &str = r#"{"items": [
   {"metadata": {"name": "out"}, "spec": {"egressIP": "203.0.113.7", "own": true, "except": ["10.0.0.0/8"]},
-   "status": {"state": "Ready", "inForce": true, "egressNode": "node-2", "egressIPs": ["203.0.113.7", "2001:db8::7"], "endpointCount": 2, "id": 9}},
+   "status": {"state": "Ready", "inForce": true, "egressNode": "node-2", "egressIPs": ["203.0.113.7", "2001:db8::7"], "endpointCount": 2, "id": 9,
+              "packets": 12, "bytes": 3400, "connections": 4, "droppedTotal": 3, "dropped": {"RateExceeded": 3}}},
   {"metadata": {"name": "lost"}, "spec": {"egressIP": "203.0.113.8"},
-   "status": {"state": "Dropping", "inForce": true, "egressNode": null, "egressIPs": ["203.0.113.8"], "endpointCount": 0, "reason": "no such Node"}}]}"#;
+   "status": {"state": "Dropping", "inForce": true, "egressNode": null, "egressIPs": ["203.0.113.8"], "endpointCount": 0, "reason": "no such Node",
+              "packets": 0, "bytes": 0, "connections": null, "droppedTotal": 5, "dropped": {"NoEgressNode": 5}}}]}"#;
 
 #[test]
 fn egresses_and_nodes_have_tables() {
     let nodes = r#"{"items": [
       {"metadata": {"name": "node-1"}, "spec": {"addresses": ["192.0.2.1"], "podCIDRs": ["10.10.1.0/24", "fd00:10:1::/64"]},
-       "status": {"role": "This", "state": "NotReady", "forwarding": "native", "networkProblems": ["no route", "no overlay"]}},
+       "status": {"role": "This", "state": "NotReady", "forwarding": "native", "networkProblems": ["no route", "no overlay"],
+                  "overlay": {"received": {"packets": 7}, "sent": {"packets": 8}}, "held": 1, "unmapped": 2}},
       {"metadata": {"name": "node-2"}, "spec": {"addresses": ["192.0.2.2"]}, "status": {"role": "Peer"}}]}"#;
     let folder = tempfile::tempdir().expect("a folder");
     for (number, (words, request, body, expected)) in [
@@ -291,16 +294,16 @@ fn egresses_and_nodes_have_tables() {
             &["get", "eg"][..],
             "GET /v1/egresses ",
             EGRESSES,
-            "NAME   EGRESSIPS                 NODE     STATE      ENDPOINTS\n\
-             out    203.0.113.7,2001:db8::7   node-2   Ready      2\n\
-             lost   203.0.113.8               -        Dropping   0\n",
+            "NAME   EGRESSIPS                 NODE     STATE      ENDPOINTS   PACKETS   DROPPED\n\
+             out    203.0.113.7,2001:db8::7   node-2   Ready      2           12        3\n\
+             lost   203.0.113.8               -        Dropping   0           0         5\n",
         ),
         (
             &["get", "egress", "lost", "-o", "wide"],
             "GET /v1/egresses ",
             EGRESSES,
-            "NAME   EGRESSIPS     NODE   STATE      ENDPOINTS   OWN   ID   EXCEPT   REASON\n\
-             lost   203.0.113.8   -      Dropping   0           -     -    -        no such Node\n",
+            "NAME   EGRESSIPS     NODE   STATE      ENDPOINTS   PACKETS   DROPPED   BYTES   CONNECTIONS   OWN   ID   EXCEPT   REASON\n\
+             lost   203.0.113.8   -      Dropping   0           0         5         0       -             -     -    -        no such Node\n",
         ),
         (
             &["get", "node"],
@@ -309,6 +312,13 @@ fn egresses_and_nodes_have_tables() {
             "NAME     ROLE   ADDRESSES   PODCIDRS                      FORWARDING   STATE      PROBLEMS\n\
              node-1   This   192.0.2.1   10.10.1.0/24,fd00:10:1::/64   native       NotReady   no route,no overlay\n\
              node-2   Peer   192.0.2.2   -                             -            -          -\n",
+        ),
+        (
+            &["get", "no", "node-1", "-o", "wide"],
+            "GET /v1/nodes ",
+            nodes,
+            "NAME     ROLE   ADDRESSES   PODCIDRS                      FORWARDING   STATE      PROBLEMS              SENT   RECEIVED   HELD   UNMAPPED   EGRESSES\n\
+             node-1   This   192.0.2.1   10.10.1.0/24,fd00:10:1::/64   native       NotReady   no route,no overlay   8      7          1      2          -\n",
         ),
         (&["describe", "egress", "nothing"], "GET /v1/egresses ", EGRESSES, ""),
     ]
@@ -320,6 +330,21 @@ fn egresses_and_nodes_have_tables() {
         let output = podwire(&socket, words);
         assert!(served.join().expect("served").0.starts_with(request), "{words:?}");
         assert_eq!(stdout(&output), expected, "{words:?}");
+    }
+}
+
+#[test]
+fn an_egress_is_described_with_what_it_dropped_and_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("s");
+    let served = agent(&socket, "200 OK", EGRESSES);
+    let output = podwire(&socket, &["describe", "egress", "out"]);
+    served.join().expect("served");
+    let shown = stdout(&output);
+    for line in
+        ["  packets: 12", "  bytes: 3400", "  connections: 4", "    RateExceeded: 3", "  droppedTotal: 3"]
+    {
+        assert!(shown.lines().any(|shown| shown == line), "{line}: {shown}");
     }
 }
 

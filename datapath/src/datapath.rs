@@ -4,6 +4,7 @@
 //! the flip changes nothing; a packet sees one bank, whole.
 
 mod attach;
+mod connections;
 mod devices;
 mod flows;
 mod health;

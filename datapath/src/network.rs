@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_core::abi::{EgressPlace, EgressRow, NetworkRow, TargetKind, TargetRow};
+use podwire_core::abi::{EgressPlace, EgressRow, NetworkRow, TargetKind, TargetRow, limits};
 
 use crate::compile::{AddressSet, Destinations, Nature, Policy, Rule};
 use crate::desired::{Desired, Egress, EgressNode, Endpoint, Forwarding, Peer};
@@ -245,10 +245,9 @@ pub(crate) fn egress_row(egress: &Egress, plan: &NetworkPlan) -> (EgressRow, Opt
     let mut row =
         EgressRow { name_hash: name_hash(&egress.name), id: id(&egress.name), ..EgressRow::default() };
     if let Some(bandwidth) = egress.bandwidth {
-        const KIBIBYTE_BITS: u64 = 1024 * 8;
         const SECOND: u64 = 1_000_000_000;
         let rate = bandwidth.rate.max(1);
-        row.pace = (u128::from(KIBIBYTE_BITS) * u128::from(SECOND) / u128::from(rate)).max(1) as u64;
+        row.pace = pace(rate);
         row.burst = (u128::from(bandwidth.burst) * 8 * u128::from(SECOND) / u128::from(rate)) as u64;
     }
     let problem = match &egress.node {
@@ -267,6 +266,14 @@ pub(crate) fn egress_row(egress: &Egress, plan: &NetworkPlan) -> (EgressRow, Opt
         EgressNode::Nowhere => Some("its node is not known".to_owned()),
     };
     (row, problem)
+}
+
+/// [`EgressRow::pace`] of a rate in bits per second.
+fn pace(rate: u64) -> u64 {
+    let second_of_bits = (8 * 1_000_000_000_u128) << EgressRow::PACE_SHIFT;
+    // The largest frame's time must fit the row's number.
+    let most = u64::MAX / u64::from(limits::FRAME);
+    (second_of_bits / u128::from(rate)).clamp(1, u128::from(most)) as u64
 }
 
 /// The routes and neighbours of the host's own stack.
@@ -320,5 +327,22 @@ pub(crate) fn row(plan: &NetworkPlan, judged: bool, overlay: u32, vni: u32, mark
         overlay_vni: vni,
         egress_mark: mark,
         ..NetworkRow::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podwire_core::abi::{EgressRow, limits};
+
+    use super::pace;
+
+    #[test]
+    fn a_frames_time_is_that_of_its_rate() {
+        for rate in [1_000, 20_000_000, 7_654_321_000, 499_000_000_000, 1_000_000_000_000] {
+            let bits = (8.0 * 1e9) * f64::from(1 << EgressRow::PACE_SHIFT);
+            let off = pace(rate) as f64 * rate as f64 / bits - 1.0;
+            assert!(off.abs() < 0.002, "{rate}: {off}");
+        }
+        assert!(pace(1).checked_mul(limits::FRAME.into()).is_some());
     }
 }

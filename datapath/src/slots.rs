@@ -11,6 +11,11 @@ impl<T: PartialEq> Slots<T> {
         Self { taken: (0..size).map(|_| None).collect() }
     }
 
+    /// How many slots there are.
+    pub(crate) fn size(&self) -> usize {
+        self.taken.len()
+    }
+
     /// The slot of a thing that has one.
     pub(crate) fn find(&self, thing: &T) -> Option<u32> {
         self.taken.iter().position(|slot| slot.as_ref() == Some(thing)).map(|slot| slot as u32)

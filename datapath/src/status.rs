@@ -121,8 +121,9 @@ pub(crate) fn sum_egress(mut sum: EgressCounters, row: &EgressCounters) -> Egres
     sum.marked_bytes += row.marked_bytes;
     sum.forwarded_packets += row.forwarded_packets;
     sum.forwarded_bytes += row.forwarded_bytes;
-    sum.nowhere_packets += row.nowhere_packets;
-    sum.limited_packets += row.limited_packets;
+    for (total, count) in sum.dropped_packets.iter_mut().zip(row.dropped_packets) {
+        *total += count;
+    }
     sum
 }
 

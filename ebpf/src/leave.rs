@@ -6,7 +6,7 @@ use aya_ebpf::programs::TcContext;
 use podwire_core::{
     abi::{Action, Component, DeliveryRow, Direction, EgressRow, Generation, NetworkRow, Reason, TargetRow},
     stage::{
-        Counters, Own, Packet, Tables, Verdict,
+        Counters, Facts, Own, Packet, Tables, Verdict,
         answer::{self, ARP_LEN, NEIGHBOUR_LEN},
         leave::{self, Led, Way},
     },
@@ -23,10 +23,11 @@ use crate::{
 
 /// On to this program. Comes back when there is none.
 #[inline(always)]
-pub fn go(ctx: &TcContext, mirrored: bool) {
+pub fn go(ctx: &TcContext, mirrored: bool, is_read: bool) {
     if let Some(row) = maps::DELIVERY.get_ptr_mut(0) {
+        let flags = (mirrored as u32 * DeliveryRow::MIRRORED) | (is_read as u32 * DeliveryRow::READ);
         // SAFETY: a per-CPU row that the next program reads at once.
-        unsafe { *row = DeliveryRow { ifindex: 0, flags: mirrored as u32 } };
+        unsafe { *row = DeliveryRow { ifindex: 0, flags } };
     }
     // SAFETY: the context is the program's own.
     unsafe { maps::STAGES.tail_call(ctx, LEAVE) };
@@ -36,7 +37,8 @@ pub fn go(ctx: &TcContext, mirrored: bool) {
 pub fn hook(ctx: &TcContext) -> i32 {
     let packet = Skb::new(ctx);
     packet.pull_headers();
-    let mirrored = maps::DELIVERY.get(0).is_some_and(|row| row.flags != 0);
+    let flags = maps::DELIVERY.get(0).map_or(0, |row| row.flags);
+    let mirrored = flags & DeliveryRow::MIRRORED != 0;
     let generation = Maps.generation();
     let len = packet.frame_len();
     let Some(slot) = Maps.endpoint_slot(packet.ifindex()) else {
@@ -45,13 +47,15 @@ pub fn hook(ctx: &TcContext) -> i32 {
     let Some(row) = Maps.endpoint(generation, slot) else {
         return verdict::NEXT;
     };
-    let facts = packet.facts();
+    let Some(facts) = packet.facts_in_place(flags & DeliveryRow::READ != 0) else {
+        return verdict::NEXT;
+    };
     let Some(network) = Maps.network(generation) else {
         return verdict::NEXT;
     };
     let native = network.flags & NetworkRow::FLAG_NATIVE != 0;
     let own = Own { macs: row.macs, v4: row.sources_v4, v6: row.sources_v6 };
-    let asked = if native { answer::question(&packet, &facts, &own, &Maps) } else { None };
+    let asked = if native { answer::question(&packet, facts, &own, &Maps) } else { None };
     let (outcome, code) = match asked {
         Some(_) => {
             Maps.count_endpoint(slot, Direction::Egress, |row| row.record(len, Verdict::Taken, mirrored));
@@ -60,16 +64,16 @@ pub fn hook(ctx: &TcContext) -> i32 {
             return verdict::DROP;
         }
         None => {
-            let led = leave::leave(packet.ifindex(), row, &facts, len, generation, &Maps);
+            let led = leave::leave(packet.ifindex(), row, facts, len, generation, &Maps);
             let here = Place { generation, ifindex: packet.ifindex() };
             tell_policy(packet, &led, network, here);
-            match led.way {
+            let done = match led.way {
                 Way::Host { mark } => {
                     tell_host(packet, here);
                     (Verdict::Pass, to_host(packet, network, mark))
                 }
                 Way::Pod { target } => match Maps.target(target) {
-                    Some(target) if leave::may_hop(&packet, &facts, packet.gso_size(), target.mtu) => {
+                    Some(target) if leave::may_hop(&packet, facts, packet.gso_size(), target.mtu) => {
                         Maps.count_endpoint(slot, Direction::Egress, |row| {
                             row.record(len, Verdict::Taken, mirrored);
                         });
@@ -80,40 +84,46 @@ pub fn hook(ctx: &TcContext) -> i32 {
                         (Verdict::Pass, verdict::NEXT)
                     }
                 },
-                Way::Node { target, vni } => match Maps.target(target) {
-                    Some(target)
-                        if leave::may_hop(&packet, &facts, packet.gso_size(), network.overlay_mtu)
-                            && network.overlay_ifindex != 0 =>
-                    {
-                        match overlay::send(packet, network, target, vni) {
-                            Ok(code) => {
-                                let note = Note::new(
-                                    Component::Forwarding,
-                                    Action::Forwarded,
-                                    generation,
-                                    here.ifindex,
-                                );
-                                watch::note(packet, Note { number: led.way.target(), ..note });
-                                (Verdict::Taken, code)
-                            }
-                            Err(reason) => refused(packet, reason, Component::Forwarding, here),
-                        }
-                    }
-                    // The host's stack knows no way to a policy's node: it would send the packet with another address.
-                    _ if vni & EgressRow::ID_FLAG != 0 && !leave::is_spent(&packet, &facts) => {
-                        refused(packet, Reason::TooBig, Component::Forwarding, here)
-                    }
-                    _ => {
-                        tell_obstacle(packet, here);
-                        (Verdict::Pass, verdict::NEXT)
-                    }
-                },
+                Way::Node { target, vni } => to_node(packet, facts, network, target, vni, here),
                 Way::Drop(reason) => refused(packet, reason, Component::Egress, here),
-            }
+            };
+            leave::book(&led, len, done.0, &Maps);
+            done
         }
     };
     Maps.count_endpoint(slot, Direction::Egress, |row| row.record(len, outcome, mirrored));
     code
+}
+
+/// To another node, or to the host's stack, which tells the sender why it goes no further.
+#[inline(always)]
+fn to_node(
+    packet: Skb,
+    facts: &Facts,
+    network: &NetworkRow,
+    target: u32,
+    vni: u32,
+    here: Place,
+) -> (Verdict, i32) {
+    let fits = leave::may_hop(&packet, facts, packet.gso_size(), network.overlay_mtu);
+    match Maps.target(target) {
+        Some(row) if fits && network.overlay_ifindex != 0 => match overlay::send(packet, network, row, vni) {
+            Ok(code) => {
+                let note = Note::new(Component::Forwarding, Action::Forwarded, here.generation, here.ifindex);
+                watch::note(packet, Note { number: target, ..note });
+                (Verdict::Taken, code)
+            }
+            Err(reason) => refused(packet, reason, Component::Forwarding, here),
+        },
+        // The host's stack knows no way to a policy's node: it would send the packet with another address.
+        _ if vni & EgressRow::ID_FLAG != 0 && !leave::is_spent(&packet, facts) => {
+            refused(packet, Reason::TooBig, Component::Forwarding, here)
+        }
+        _ => {
+            tell_obstacle(packet, here);
+            (Verdict::Pass, verdict::NEXT)
+        }
+    }
 }
 
 #[inline(always)]
@@ -184,7 +194,7 @@ pub fn to_host(packet: Skb, network: &NetworkRow, mark: u32) -> i32 {
 /// One hop further, to a pod of this node.
 #[inline(always)]
 pub fn to_pod(ctx: &TcContext, packet: Skb, target: &TargetRow) -> i32 {
-    if !packet.hop() || !packet.store_macs(&target.mac, &target.gateway) {
+    if !packet.next_hop(&target.mac, &target.gateway) {
         Maps.count_reason(Reason::Malformed);
         return verdict::DROP;
     }

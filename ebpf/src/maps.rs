@@ -31,6 +31,14 @@ pub struct Record {
     pub frame: [u8; limits::RELAY_FRAME],
 }
 
+/// An observation in the making: the stack has no room for it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Draft {
+    pub key: TraceKey,
+    pub row: ObservationRow,
+}
+
 #[btf_map(name = "CONFIG")]
 pub static CONFIG: Array<ConfigRow, 1> = Array::new();
 
@@ -176,7 +184,7 @@ pub static OBSERVATIONS: RingBuf<(), { limits::OBSERVATION_RING as usize }> = Ri
 pub static DROPS: RingBuf<(), { limits::OBSERVATION_RING as usize }> = RingBuf::new();
 
 #[btf_map(name = "OBSERVATION")]
-pub static OBSERVATION: PerCpuArray<ObservationRow, 1> = PerCpuArray::new();
+pub static OBSERVATION: PerCpuArray<Draft, 1> = PerCpuArray::new();
 
 #[btf_map(name = "OBSERVATION_COUNTERS")]
 pub static OBSERVATION_COUNTERS: PerCpuArray<ObservationCounters, 2> = PerCpuArray::new();

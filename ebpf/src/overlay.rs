@@ -28,7 +28,7 @@ const INTO: u32 = 1;
 /// Sends a pod's packet to a node; the program's return code.
 #[inline(always)]
 pub fn send(packet: Skb, network: &NetworkRow, target: &TargetRow, vni: u32) -> Result<i32, Reason> {
-    let ready = packet.hop() && packet.store_macs(&OVERLAY_MAC, &SENDER) && packet.set_tunnel(target, vni);
+    let ready = packet.next_hop(&OVERLAY_MAC, &SENDER) && packet.set_tunnel(target, vni);
     if !ready {
         return Err(Reason::EncapsulationRefused);
     }
@@ -48,8 +48,11 @@ pub fn arrived(ctx: &TcContext) -> i32 {
     };
     let here = Place { generation, ifindex: packet.ifindex() };
     watch::note(packet, Note::new(Component::Forwarding, Action::Received, generation, here.ifindex));
+    let Some(facts) = packet.facts_in_place(false) else {
+        return verdict::NEXT;
+    };
     let led = match packet.tunnel() {
-        Some((vni, remote)) => leave::arrive(&packet.facts(), len, vni, &remote, generation, &Maps),
+        Some((vni, remote)) => leave::arrive(facts, len, vni, &remote, generation, &Maps),
         None => Way::Drop(Reason::TunnelUnknown).into(),
     };
     way::tell_policy(packet, &led, network, here);
@@ -60,7 +63,7 @@ pub fn arrived(ctx: &TcContext) -> i32 {
             way::to_host(packet, network, mark)
         }
         Way::Pod { target } => match Maps.target(target) {
-            Some(target) if leave::may_hop(&packet, &packet.facts(), packet.gso_size(), target.mtu) => {
+            Some(target) if leave::may_hop(&packet, facts, packet.gso_size(), target.mtu) => {
                 book(OUT_OF, len, Verdict::Taken);
                 way::to_pod(ctx, packet, target)
             }
@@ -88,12 +91,12 @@ pub fn arrived(ctx: &TcContext) -> i32 {
 #[inline(always)]
 pub fn entering(ctx: &TcContext) -> i32 {
     let packet = Skb::new(ctx);
-    packet.pull_headers();
     let len = packet.frame_len();
     if packet.has_tunnel() {
         book(INTO, len, Verdict::Pass);
         return verdict::NEXT;
     }
+    packet.pull_headers();
     let generation = Maps.generation();
     let target = leave::towards(&packet.facts(), generation, &Maps);
     let vni = Maps.network(generation).map_or(0, |network| network.overlay_vni);

@@ -37,8 +37,8 @@ pub fn hook(ctx: &TcContext, direction: Direction) -> i32 {
         packet.frame_len()
     );
     let (verdict, next) = stages(packet, direction, packet.ifindex());
-    if let Next::Leave { mirrored } = next {
-        leave::go(ctx, mirrored);
+    if let Next::Leave { mirrored, is_read } = next {
+        leave::go(ctx, mirrored, is_read);
         // Without the next program the host's stack has the packet, as it would have without podwire.
     }
     verdict::code(verdict)
@@ -50,7 +50,13 @@ pub enum Next {
     /// Whatever else is there.
     Other,
     /// podwire's own [`leave`], which books the packet.
-    Leave { mirrored: bool },
+    Leave {
+        /// Whether copies were made.
+        mirrored: bool,
+        /// Whether what was read of it still stands in `FACTS`: other packets passed hooks meanwhile when it was
+        /// copied or tried to be redirected.
+        is_read: bool,
+    },
 }
 
 /// What becomes of a packet at the interface of an endpoint, and what comes next.
@@ -98,7 +104,11 @@ pub fn stages(packet: Skb, direction: Direction, ifindex: u32) -> (Verdict, Next
         watch::note(packet, Note::new(Component::Forwarding, Action::Delivered, Generation(0), ifindex));
     }
     let next = match verdict {
-        Verdict::Pass if decision.leaves => Next::Leave { mirrored: decision.copies.slots != 0 },
+        Verdict::Pass if decision.leaves => {
+            let mirrored = decision.copies.slots != 0;
+            let alone = !mirrored && decision.redirect.slot == 0;
+            Next::Leave { mirrored, is_read: decision.is_read && alone }
+        }
         _ => Next::Other,
     };
     (verdict, next)

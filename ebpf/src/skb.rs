@@ -23,6 +23,13 @@ pub struct Skb(*mut __sk_buff);
 
 const TUNNEL_TTL: u8 = 64;
 
+/// IPv4's checksum once the time to live is one less (RFC 1624 equation 3).
+#[inline(always)]
+const fn after_hop(sum: [u8; 2]) -> [u8; 2] {
+    let sum = u16::from_be_bytes(sum) as u32 + 0x0100;
+    ((sum + (sum >= 0xffff) as u32) as u16).to_be_bytes()
+}
+
 #[inline(always)]
 const fn from_words(w: [u32; 4]) -> [u8; 16] {
     let (a, b, c, d) = (w[0].to_ne_bytes(), w[1].to_ne_bytes(), w[2].to_ne_bytes(), w[3].to_ne_bytes());
@@ -282,17 +289,57 @@ impl Skb {
         unsafe { (*self.0).protocol == ethernet::ETHER_TYPE_IPV6.to_be() as u32 }
     }
 
-    /// Takes one from the time to live or the hop limit of a frame without tags, and mends IPv4's checksum
-    /// (RFC 1624 equation 3).
+    /// One hop further, for a frame without tags: its addresses, and one taken from the time to live or the hop limit.
+    ///
+    /// Written in place, where a helper would cost as much for each field. The kernel sees to it that a program which
+    /// writes in place has the head for itself (`bpf_unclone_prologue`).
     #[inline(always)]
-    pub fn hop(self) -> bool {
+    pub fn next_hop(self, destination: &[u8; 6], source: &[u8; 6]) -> bool {
+        const AT: usize = ethernet::HEADER_LEN;
+        /// To the end of IPv4's checksum; IPv6's hop limit stands before it.
+        const LEN: usize = AT + ipv4::CHECKSUM_OFFSET + 2;
+        // SAFETY: the context pointer is valid for the program's run.
+        let (data, end) = unsafe { ((*self.0).data as usize, (*self.0).data_end as usize) };
+        if data + LEN > end {
+            return self.hop() && self.store_macs(destination, source);
+        }
+        let frame = data as *mut u8;
+        // SAFETY: the length was just compared.
+        unsafe {
+            frame.cast::<[u8; 6]>().write_unaligned(*destination);
+            frame.add(6).cast::<[u8; 6]>().write_unaligned(*source);
+            if self.is_v6() {
+                let limit = frame.add(AT + ipv6::HOP_LIMIT_OFFSET);
+                *limit = (*limit).wrapping_sub(1);
+                // One less in the upper byte of a little-endian half, or the lower one of a big-endian half.
+                self.adjust_sum(!(u16::from_ne_bytes([0, 1]) as u32));
+            } else {
+                let ttl = frame.add(AT + ipv4::TTL_OFFSET);
+                *ttl = (*ttl).wrapping_sub(1);
+                let sum = frame.add(AT + ipv4::CHECKSUM_OFFSET).cast::<[u8; 2]>();
+                sum.write_unaligned(after_hop(sum.read_unaligned()));
+            }
+        }
+        true
+    }
+
+    /// Adds to the kernel's sum over the packet, where a network card made one: the hop limit of IPv6 has no checksum of
+    /// its own that would make up for the change.
+    #[inline(always)]
+    fn adjust_sum(self, difference: u32) {
+        // SAFETY: as above. Without such a sum the helper refuses, and nothing is amiss.
+        unsafe { helper::bpf_csum_update(self.0, difference) };
+    }
+
+    /// Takes one from the time to live or the hop limit of a frame without tags.
+    #[inline(always)]
+    fn hop(self) -> bool {
         const AT: u32 = ethernet::HEADER_LEN as u32;
         if !self.is_v6() {
             let Some([ttl, protocol, high, low]) = self.load::<4>(AT + ipv4::TTL_OFFSET as u32) else {
                 return false;
             };
-            let sum = u16::from_be_bytes([high, low]) as u32 + 0x0100;
-            let [high, low] = ((sum + (sum >= 0xffff) as u32) as u16).to_be_bytes();
+            let [high, low] = after_hop([high, low]);
             self.write(AT + ipv4::TTL_OFFSET as u32, &[ttl.wrapping_sub(1), protocol, high, low])
         } else {
             let Some([limit]) = self.load::<1>(AT + ipv6::HOP_LIMIT_OFFSET as u32) else {
@@ -410,11 +457,21 @@ impl Skb {
     }
 }
 
+impl Skb {
+    /// [`Packet::facts`] where they stand, read now unless an earlier program has just done so.
+    #[inline(always)]
+    pub fn facts_in_place(self, is_read: bool) -> Option<&'static Facts> {
+        if !is_read {
+            crate::global::parse_frame(self.0);
+        }
+        maps::FACTS.get(AS_IT_IS)
+    }
+}
+
 impl Packet for Skb {
     #[inline(always)]
     fn facts(&self) -> Facts {
-        crate::global::parse_frame(self.0);
-        maps::FACTS.get(AS_IT_IS).copied().unwrap_or(Facts::NONE)
+        self.facts_in_place(false).copied().unwrap_or(Facts::NONE)
     }
 
     #[inline(always)]

@@ -6,15 +6,16 @@
 use aya_ebpf::helpers::generated as helper;
 use podwire_core::{
     abi::{
-        Action, Class, Component, Generation, Mode, ObservationCounters, ObservationRow, Reason, TraceRow,
-        WatchRow, limits,
+        Action, Class, Component, Generation, Mode, ObservationCounters, ObservationRow, Reason, TraceKey,
+        TraceRow, WatchRow, limits,
     },
     stage::{Copies, Facts, Packet, State, Tables, lowest, trace},
 };
 
 use crate::{
-    global, maps,
-    skb::Skb,
+    global,
+    maps::{self, Draft},
+    skb::{Skb, to_words},
     tables::{AS_IT_IS, Maps},
 };
 
@@ -114,28 +115,34 @@ pub fn each_copy(packet: Skb, slots: u64, ruleset: u32, bank: u32, ifindex: u32)
 /// watched all the same.
 #[inline(always)]
 pub fn write(packet: Skb, word: u32, ifindex: u32, policy: u32, number: u32) {
-    let (Some(facts), Some(watch)) = (maps::FACTS.get(AS_IT_IS), maps::WATCH.get(0)) else {
+    let (Some(facts), Some(watch), Some(mac)) =
+        (maps::FACTS.get(AS_IT_IS), maps::WATCH.get(0), packet.read::<6>(0))
+    else {
         return;
     };
     if packet.mark() != 0 && packet.mark() == Maps.copy_mark() || is_unguarded(word, ifindex) {
         return;
     }
+    let Some(draft) = maps::OBSERVATION.get_ptr_mut(0) else {
+        return;
+    };
+    // SAFETY: a per-CPU row; the program is not interrupted by another one on this CPU's hooks.
+    let Draft { key, row } = unsafe { &mut *draft };
     let now = Maps.now();
     let tag = trace::tag(&packet, facts);
-    let traced = if tag != 0 { find(facts, tag, now) } else { 0 };
+    *key = trace::key(facts, tag);
+    let traced = if tag != 0 { find(key, now) } else { 0 };
     let dropped = word >> 8 & 0xff == Action::Dropped as u32;
     let class = match traced {
         0 if dropped && watch.flags & WatchRow::FLAG_DROPS != 0 => Class::Drops,
         0 => return,
         _ => Class::Traces,
     };
-    let (Some(counters), Some(row)) =
-        (maps::OBSERVATION_COUNTERS.get_ptr_mut(class as u32), maps::OBSERVATION.get_ptr_mut(0))
-    else {
+    let Some(counters) = maps::OBSERVATION_COUNTERS.get_ptr_mut(class as u32) else {
         return;
     };
-    // SAFETY: per-CPU rows; the program is not interrupted by another one on this CPU's hooks.
-    let (counters, row) = unsafe { (&mut *counters, &mut *row) };
+    // SAFETY: as above.
+    let counters = unsafe { &mut *counters };
     let sequence = counters.generated;
     counters.generated = sequence.wrapping_add(1);
     if matches!(class, Class::Drops) && !admit(counters, watch.drops, now) {
@@ -143,6 +150,7 @@ pub fn write(packet: Skb, word: u32, ifindex: u32, policy: u32, number: u32) {
         return;
     }
     row.time_ns = now;
+    row.mac = mac;
     row.sequence = sequence;
     row.lost = counters.lost;
     row.trace = traced;
@@ -170,9 +178,9 @@ fn is_unguarded(word: u32, ifindex: u32) -> bool {
 
 /// The trace's number, 0 for none.
 #[inline(always)]
-fn find(facts: &Facts, tag: u8, now: u64) -> u32 {
+fn find(key: &TraceKey, now: u64) -> u32 {
     // SAFETY: the row is replaced whole, never changed in place.
-    match unsafe { maps::TRACES.get(trace::key(facts, tag)) } {
+    match unsafe { maps::TRACES.get(key) } {
         Some(TraceRow { until, number, .. }) if *until > now => *number,
         _ => 0,
     }
@@ -200,7 +208,6 @@ fn describe(row: &mut ObservationRow, packet: Skb, facts: &Facts, tag: u8) {
     row.protocol =
         if matches!(facts.mode, Mode::Other) { facts.ether_type as u32 } else { facts.protocol as u32 };
     row.len = packet.frame_len();
-    row.mac = packet.read::<6>(0).unwrap_or([0; 6]);
     row.ttl = trace::hops(&packet, facts);
     row.tag = tag;
     // SAFETY: the helper takes nothing and cannot fail.
@@ -217,21 +224,23 @@ fn point(row: &mut ObservationRow, generation: Generation, policy: u32, number: 
         Some(policy) => Maps.policy(generation, policy).map_or(0, |row| row.name_hash),
         None => 0,
     };
-    row.address = [0; 16];
-    row.address_family = 0;
+    let (address, family) = there(row.action, generation, number).unwrap_or(([0; 4], 0));
+    row.address = address;
+    row.address_family = family;
+}
+
+/// The address behind a target's number or an Egress mark, and its family.
+#[inline(always)]
+fn there(action: u32, generation: Generation, number: u32) -> Option<([u32; 4], u32)> {
     if number == 0 {
-        return;
+        return None;
     }
-    if row.action == Action::MarkedForSnat as u32 {
-        let shift = Maps.network(generation).map_or(0, |network| network.egress_mark.trailing_zeros());
-        if let Some(address) = maps::EGRESS_ADDRESSES.get(number >> (shift & 31)) {
-            row.address = address.bytes;
-            row.address_family = address.family;
-        }
-    } else if let Some(target) = Maps.target(number) {
-        row.address = target.remote;
-        row.address_family = target.family;
+    if action != Action::MarkedForSnat as u32 {
+        return Maps.target(number).map(|target| (to_words(target.remote), target.family));
     }
+    let shift = Maps.network(generation)?.egress_mark.trailing_zeros() & 31;
+    let row = maps::EGRESS_ADDRESSES.get(number >> shift)?;
+    Some((to_words(row.bytes), row.family))
 }
 
 /// Into the ring. The reader is woken by each record of a trace, which are few; drops can wait.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use podwire_harness::{
     Capture, Cluster, ClusterOptions, Pod, RunningStream, SERVER_V4, SERVER_V6, Wiring, Witness, eventually,
 };
+use serde_json::Value;
 
 use crate::agents;
 
@@ -39,7 +40,15 @@ impl World {
     /// # Errors
     /// When the cluster does not come up.
     pub fn new(wiring: Wiring) -> Result<Self> {
-        let cluster = agents::cluster(ClusterOptions { wiring, ..ClusterOptions::default() })?;
+        Self::laid(ClusterOptions { wiring, ..ClusterOptions::default() })
+    }
+
+    /// A cluster that is laid otherwise.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn laid(options: ClusterOptions) -> Result<Self> {
+        let cluster = agents::cluster(options)?;
         cluster.router_knows_pods()?;
         let witness = Witness::start(&cluster.server, 8081)?;
         Ok(Self { cluster, witness })
@@ -123,6 +132,24 @@ impl World {
             .with_context(|| agent.log())?;
         }
         Ok(())
+    }
+
+    /// The status of a policy on a node, the first being 0.
+    ///
+    /// # Errors
+    /// When the node does not know it.
+    pub fn status(&self, node: usize, name: &str) -> Result<Value> {
+        let node = self.cluster.nodes.get(node).context("no such node")?;
+        Ok(agents::get(node.agent()?, &["egresses", name])?["status"].take())
+    }
+
+    /// The status of a node as its own agent sees it.
+    ///
+    /// # Errors
+    /// When its agent does not answer.
+    pub fn node_status(&self, node: usize) -> Result<Value> {
+        let node = self.cluster.nodes.get(node).context("no such node")?;
+        Ok(agents::get(node.agent()?, &["nodes", &node.name])?["status"].take())
     }
 
     /// Lets a node hold addresses.

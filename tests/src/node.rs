@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use podwire_datapath::core::abi::{Direction, EndpointCounters, PolicyCounters, Reason, SessionCounters};
@@ -138,8 +139,29 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Waits for books that add up: packets may be on their way.
+    fn last_books(&self) -> Result<()> {
+        let mut books = Ok(());
+        for _ in 0..LAST_LOOKS {
+            books = check(&self.counters()?);
+            if books.is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        books
+    }
+}
+
+/// How often a node's books are looked at before they count as wrong.
+const LAST_LOOKS: usize = 20;
+
+/// Every test ends with a look at the books.
 impl Drop for Node {
     fn drop(&mut self) {
+        let books = self.last_books();
+        assert!(std::thread::panicking() || books.is_ok(), "{books:?}");
         self.work.take();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

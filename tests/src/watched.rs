@@ -53,22 +53,12 @@ impl WatchedCluster {
         Ok(this)
     }
 
-    /// Puts Egress policies for all pods in force: name, addresses, index of their node.
+    /// Puts Egress policies in force: each for all pods, or for none when its list has an empty name.
     ///
     /// # Errors
     /// When a node refuses them.
-    pub fn set_egress(&mut self, name: &str, ips: &[&str], node: usize) -> Result<()> {
-        let ips = ips.iter().map(|address| address.parse()).collect::<Result<Vec<IpAddr>, _>>()?;
-        self.egresses = vec![Egress {
-            name: name.into(),
-            endpoints: Vec::new(),
-            ips,
-            node: EgressNode::Peer(self.cluster.nodes[node].name.clone()),
-            own: true,
-            destinations: Vec::new(),
-            except: Vec::new(),
-            bandwidth: None,
-        }];
+    pub fn set_egresses(&mut self, egresses: Vec<Egress>) -> Result<()> {
+        self.egresses = egresses;
         self.apply()
     }
 
@@ -96,7 +86,8 @@ impl WatchedCluster {
         let endpoints = here.pods.iter().map(guarded).collect::<Result<Vec<_>>>()?;
         let mut egresses = self.egresses.clone();
         for egress in &mut egresses {
-            egress.endpoints = endpoints.iter().map(|endpoint| endpoint.name.clone()).collect();
+            let all = endpoints.iter().map(|endpoint| endpoint.name.clone());
+            egress.endpoints = if egress.endpoints.is_empty() { all.collect() } else { Vec::new() };
             if egress.node == EgressNode::Peer(here.name.clone()) {
                 egress.node = EgressNode::Here;
             }
@@ -110,6 +101,23 @@ impl WatchedCluster {
         };
         Ok(Desired { endpoints, egresses, network, ..Desired::default() })
     }
+}
+
+/// An Egress policy for all pods, whose addresses podwire puts on a node.
+///
+/// # Errors
+/// When an address is none.
+pub fn egress(name: &str, ips: &[&str], node: &str) -> Result<Egress> {
+    Ok(Egress {
+        name: name.into(),
+        endpoints: Vec::new(),
+        ips: ips.iter().map(|address| address.parse()).collect::<Result<_, _>>()?,
+        node: EgressNode::Peer(node.into()),
+        own: true,
+        destinations: Vec::new(),
+        except: Vec::new(),
+        bandwidth: None,
+    })
 }
 
 /// A pod as an endpoint whose guard drops.

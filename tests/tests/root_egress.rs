@@ -1,14 +1,16 @@
 //! Egress: which address the world sees, from which pods, and when.
 
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{
     Capture, OTHER_SERVER_V4, OTHER_SERVER_V6, Page, SERVER_V4, SERVER_V6, UdpStream, WebServer, Wiring,
-    eventually,
+    Witness, binary, eventually,
 };
 use podwire_tests::egress::{World, egress, egress_of, some_arrived, sources};
+use podwire_tests::watched::{WatchedCluster, egress as policy};
 use podwire_tests::{agents, reach};
 
 const SEVEN: [&str; 2] = ["203.0.113.7", "2001:db8:e::7"];
@@ -250,6 +252,40 @@ fn root_without_an_egress_node_nothing_leaves() -> Result<()> {
     reach::full_mesh(&world.cluster).context("in the cluster all goes on")
 }
 
+/// The same where the policy's node has no nftables; with them, it begins by itself.
+#[test]
+fn root_without_nft_nothing_leaves() -> Result<()> {
+    let mut world = World::new(Wiring::Native)?;
+    let node = &world.cluster.nodes[1];
+    let (bare, folder) = (node.scratch.path().join("bare"), node.scratch.path().join("programs"));
+    std::fs::create_dir(&folder)?;
+    let script = format!("#!/bin/sh\nPATH={} exec {} \"$@\"\n", folder.display(), binary().display());
+    std::fs::write(&bare, script)?;
+    std::fs::set_permissions(&bare, std::fs::Permissions::from_mode(0o755))?;
+    world.cluster.kill_agent(1)?;
+    world.cluster.start_build(&bare, 1, &[])?;
+    agents::in_force(&world.cluster)?;
+    world.hold(1, &SEVEN)?;
+    world.cluster.set_policies(&seven())?;
+    let agent = world.cluster.nodes[1].agent()?;
+    eventually("the policy drops", || {
+        let Ok(shown) = agents::get(agent, &["egresses", "seven"]) else { return Ok(false) };
+        let status = &shown["status"];
+        Ok(status["state"] == "Dropping" && status["reason"].to_string().contains("nothing translates"))
+    })?;
+    let problems = agents::get(agent, &["nodes", "node-2"])?["status"]["networkProblems"].to_string();
+    ensure!(problems.contains("install the package nftables"), "{problems}");
+    for pod in world.cluster.pods() {
+        for server in [SERVER_V4, SERVER_V6] {
+            let what = format!("{} does not reach {server}", pod.name);
+            eventually(&what, || Ok(world.source(pod, server)?.is_none()))?;
+        }
+    }
+    let nft = world.cluster.nodes[1].netns.run_ok(&["sh", "-c", "command -v nft"])?;
+    std::os::unix::fs::symlink(nft.trim(), folder.join("nft"))?;
+    world.all_come_as(SEVEN)
+}
+
 #[test]
 fn root_get_shows_what_an_egress_does() -> Result<()> {
     let mut world = World::new(Wiring::Native)?;
@@ -310,5 +346,43 @@ fn root_answers_leave_as_the_questions_came() -> Result<()> {
         }
         world.all_come_as(SEVEN).context("afterwards")?;
     }
+    Ok(())
+}
+
+/// As many addresses as the default mark has numbers for, all in one map of each family; one more is refused by name.
+#[test]
+fn root_thousands_of_addresses() -> Result<()> {
+    const EACH: u32 = 16;
+    const NUMBERS: u32 = 4094;
+    let mut world = WatchedCluster::new()?;
+    let witness = Witness::start(&world.cluster.server, 8081)?;
+    let mut policies =
+        vec![podwire_datapath::Egress { ips: Vec::new(), ..policy("seven", &SEVEN, "node-1")? }];
+    let address = |number: u32| IpAddr::from(std::net::Ipv4Addr::from(0x64_40_00_00 + number));
+    let count = NUMBERS - SEVEN.len() as u32;
+    for first in (0..count).step_by(EACH as usize) {
+        let ips = (first..count.min(first + EACH)).map(address).collect();
+        let nobody = vec![String::new()];
+        let more = policy(&format!("other-{first}"), &[], "node-1")?;
+        policies.push(podwire_datapath::Egress { endpoints: nobody, ips, own: false, ..more });
+    }
+    policies[0].ips = SEVEN.iter().map(|address| address.parse()).collect::<Result<_, _>>()?;
+    // The last number is that of the policy under test.
+    policies.rotate_left(1);
+    world.set_egresses(policies.clone())?;
+    let node = &world.cluster.nodes[0];
+    let table = node.netns.run_ok(&["nft", "-j", "list", "table", "inet", "podwire"])?;
+    let listed = (0..count).filter(|number| table.contains(&format!("\"{}\"", address(*number)))).count();
+    ensure!(listed as u32 == count, "{listed} of {count} are mapped");
+    for (server, address) in [SERVER_V4, SERVER_V6].into_iter().zip(SEVEN) {
+        let seen = witness.sees(&node.pods[0].netns, server)?;
+        ensure!(seen == Some(address.parse()?), "{seen:?}");
+    }
+    let last = policies.last_mut().context("a policy")?;
+    last.ips.push("203.0.113.9".parse()?);
+    let refused = world.set_egresses(policies).err().context("one address too many was accepted")?;
+    ensure!(refused.to_string().contains("4094"), "{refused}");
+    let seen = witness.sees(&world.cluster.nodes[0].pods[0].netns, SERVER_V4)?;
+    ensure!(seen == Some(SEVEN[0].parse()?), "after a refusal: {seen:?}");
     Ok(())
 }

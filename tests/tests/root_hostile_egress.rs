@@ -118,7 +118,7 @@ fn root_answers_in_fragments_leave_as_the_questions_came() -> Result<()> {
             let pod = world.cluster.pod(name)?;
             for address in reach::addresses(pod) {
                 ensure!(asks(&world.cluster, pod, address)?, "{wiring:?}: {address} did not answer");
-                // The first one may be told that its parts are too long for the pod.
+                // The first one may find out what fits the way: IPv6 is cut by its sender alone.
                 world.cluster.server.ping(address, 1, 4000)?;
                 let received = world.cluster.server.ping(address, 5, 4000)?;
                 ensure!(received == 5, "{wiring:?}: {address}: {received} of 5");

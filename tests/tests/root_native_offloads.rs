@@ -50,6 +50,10 @@ fn root_super_packets_beyond_64_kib() -> Result<()> {
                 for knob in ["gso_max_size", "gro_max_size"] {
                     netns.ip(&["link", "set", "dev", device, knob, "180000"])?;
                 }
+                for knob in ["gso_ipv4_max_size", "gro_ipv4_max_size"] {
+                    // iproute2 before 6.3 does not know them; IPv4 then stays below.
+                    let _ = netns.ip(&["link", "set", "dev", device, knob, "180000"]);
+                }
             }
         }
     }

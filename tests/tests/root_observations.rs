@@ -13,7 +13,7 @@ use podwire_harness::{
 };
 use podwire_tests::agents;
 use podwire_tests::node::Node;
-use podwire_tests::watched::{Watched, WatchedCluster, guarded, story, trace, words};
+use podwire_tests::watched::{Watched, WatchedCluster, egress, guarded, story, trace, words};
 use podwire_tests::wish::{device, mirror, redirect};
 
 const TAG: u8 = 21;
@@ -89,7 +89,7 @@ fn root_a_packet_is_seen_by_each_stage_of_both_nodes() -> Result<()> {
 #[test]
 fn root_a_packet_under_egress_is_seen_with_its_address() -> Result<()> {
     let mut world = WatchedCluster::new()?;
-    world.set_egress("seven", &SEVEN, 1)?;
+    world.set_egresses(vec![egress("seven", &SEVEN, "node-2")?])?;
     let (away, at_home) = (&world.cluster.nodes[0].pods[0], &world.cluster.nodes[1].pods[0]);
     for ((server, address), port) in [SERVER_V4, SERVER_V6].into_iter().zip(SEVEN).zip([1000, 1001]) {
         let address: Option<IpAddr> = Some(address.parse()?);

@@ -42,6 +42,8 @@ fn side_by_side(arguments: &[String], install: bool) -> Result<ExitCode> {
     }
     let mut build = workspace::cargo()?;
     build.args(["build", "--release", "--package", "podwire-bench", "--bin", SIDE_BY_SIDE]);
+    // Where podwire forwards, its agents do.
+    build.args(["--package", "podwire", "--bin", "podwire"]);
     workspace::run(&mut build, "the build of the side-by-side run")?;
     let program = workspace::target()?.join("release").join(SIDE_BY_SIDE);
     let mut run: Command = privilege::as_root(&program, "the side-by-side run")?;

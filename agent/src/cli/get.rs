@@ -136,12 +136,20 @@ fn wide(kind: Kind) -> &'static [(&'static str, &'static str)] {
             ("REASON", "/status/reason"),
         ],
         Kind::Egresses => &[
+            ("BYTES", "/status/bytes"),
+            ("CONNECTIONS", "/status/connections"),
             ("OWN", "/status/own"),
             ("ID", "/status/id"),
             ("EXCEPT", "/spec/except"),
             ("REASON", "/status/reason"),
         ],
-        Kind::Nodes => &[("EGRESSES", "/status/egresses")],
+        Kind::Nodes => &[
+            ("SENT", "/status/overlay/sent/packets"),
+            ("RECEIVED", "/status/overlay/received/packets"),
+            ("HELD", "/status/held"),
+            ("UNMAPPED", "/status/unmapped"),
+            ("EGRESSES", "/status/egresses"),
+        ],
         Kind::Events => &[],
         Kind::Endpoints => &[("IFINDEX", "/status/ifindex"), ("PROBLEM", "/status/problem")],
         Kind::Sessions => &[
@@ -184,13 +192,15 @@ fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
             ],
         ),
         Kind::Egresses => (
-            &["NAME", "EGRESSIPS", "NODE", "STATE", "ENDPOINTS"],
+            &["NAME", "EGRESSIPS", "NODE", "STATE", "ENDPOINTS", "PACKETS", "DROPPED"],
             &[
                 "/metadata/name",
                 "/status/egressIPs",
                 "/status/egressNode",
                 "/status/state",
                 "/status/endpointCount",
+                "/status/packets",
+                "/status/droppedTotal",
             ],
         ),
         Kind::Nodes => (

@@ -157,7 +157,7 @@ mod tests {
             (Some("node-1"), None, &[("InForce", false)][..]),
             (Some("node-1"), None, &[]),
             (Some("node-2"), None, &[("InForce", false)]),
-            (Some("node-2"), Some("no route"), &[("NotInForce", true)]),
+            (Some("node-2"), Some("no route"), &[("Dropping", true)]),
             (Some("node-2"), None, &[("InForce", false)]),
             (None, None, &[("Dropping", true)]),
             (None, None, &[]),

@@ -35,6 +35,8 @@ pub struct Known<'a> {
     pub counters: &'a Counters,
     /// How many observations there were, and what became of them.
     pub observations: Value,
+    /// Connections by Egress policy whose addresses are here, where somebody asked.
+    pub connections: &'a BTreeMap<String, u64>,
     /// What changed of late.
     pub events: &'a VecDeque<Event>,
 }
@@ -208,10 +210,8 @@ impl Known<'_> {
     fn guard(&self, name: &str, mode: &str) -> Value {
         let found = self.counters.guards.iter().find(|(other, _)| other == name);
         let counters = found.map(|(_, counters)| *counters).unwrap_or_default();
-        let by_reason = |counts: &[u64]| -> Map<String, Value> {
-            let reasons = GuardCounters::reasons().iter().zip(counts).filter(|(_, count)| **count > 0);
-            reasons.map(|(reason, count)| (reason.as_str().to_owned(), json!(count))).collect()
-        };
+        let by_reason =
+            |counts: &[u64]| by_reason(GuardCounters::reasons().iter().zip(counts.iter().copied()));
         let all = counters.dropped_packets.iter().chain(&counters.observed_packets);
         json!({
             "mode": mode,
@@ -256,12 +256,7 @@ fn redirected(counters: &PolicyCounters) -> Value {
 }
 
 fn copies(counters: &SessionCounters) -> Value {
-    let lost: Map<String, Value> = Reason::ALL
-        .iter()
-        .map(|reason| (*reason, counters.lost_packets[reason.index()]))
-        .filter(|(_, count)| *count > 0)
-        .map(|(reason, count)| (reason.as_str().to_owned(), json!(count)))
-        .collect();
+    let lost = by_reason(Reason::ALL.iter().map(|reason| (reason, counters.lost_packets[reason.index()])));
     json!({
         "matched": counters.matched_packets,
         "matchedBytes": counters.matched_bytes,
@@ -275,6 +270,12 @@ fn copies(counters: &SessionCounters) -> Value {
         "lostTotal": counters.lost_packets.iter().sum::<u64>(),
         "lost": lost,
     })
+}
+
+/// What there is of each reason, by its word.
+fn by_reason<'a>(counts: impl Iterator<Item = (&'a Reason, u64)>) -> Map<String, Value> {
+    let counts = counts.filter(|(_, count)| *count > 0);
+    counts.map(|(reason, count)| (reason.as_str().to_owned(), json!(count))).collect()
 }
 
 fn packets(counters: &EndpointCounters) -> Value {

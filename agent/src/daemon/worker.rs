@@ -299,6 +299,10 @@ impl Worker {
 
     fn view(&self, view: View) -> Answer {
         let counters = self.datapath.counters().map_err(|error| Trouble::Failed(error.to_string()))?;
+        let connections = match view {
+            View::Egresses => self.connections(),
+            _ => BTreeMap::new(),
+        };
         let known = Known {
             node: &self.here.node,
             forwarding: self.here.forwarding,
@@ -308,6 +312,7 @@ impl Worker {
             applied: &self.applied,
             counters: &counters,
             observations: self.feed.accounts(),
+            connections: &connections,
             events: &self.events,
         };
         Ok(match view {
@@ -318,6 +323,14 @@ impl Worker {
             View::Nodes => known.nodes(),
             View::Status => known.status(&self.configuration_errors),
             View::Events => known.all_events(),
+        })
+    }
+
+    /// By Egress policy; all else is shown without them.
+    fn connections(&self) -> BTreeMap<String, u64> {
+        self.datapath.connections().unwrap_or_else(|error| {
+            tracing::warn!(%error, "Egress policies are shown without their connections");
+            BTreeMap::new()
         })
     }
 }

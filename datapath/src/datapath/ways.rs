@@ -89,13 +89,20 @@ impl Datapath {
         network::check(desired)?;
         let reachable = |address| self.netdev.route(address).is_some();
         let plan = network::plan(desired, links, self.options.uplink.as_deref(), reachable);
+        if plan.targets.len() > limits::TARGETS as usize {
+            let what = format!(
+                "a node knows at most {} places to send to, pods of its own and two for each node; these are {}",
+                limits::TARGETS - 1,
+                plan.targets.len() - 1
+            );
+            return Err(Error::new(ErrorKind::TableFull, what));
+        }
         let mut problems = plan.problems.clone();
         if plan.native {
             note(&mut problems, sysctl::forward());
         }
         self.ensure_overlay(&plan, &mut problems);
         self.number_egresses(desired)?;
-        let (egresses, states) = self.egress_rows(desired, &plan)?;
         // What leaves under no policy is told from what nobody has looked at.
         let judged = !desired.egresses.is_empty() && !desired.network.pod_cidrs.is_empty();
         let overlay = self.ways.overlay.unwrap_or(0);
@@ -104,6 +111,7 @@ impl Datapath {
         self.ways.holds = judged;
         let wish = self.snat_wish(desired, &row, judged, true);
         note(&mut problems, self.ways.snat.apply(&wish));
+        let (egresses, states) = self.egress_rows(desired, &plan, &row)?;
         for (id, number) in self.ids(desired) {
             self.maps.egress_ids.insert(id, number, 0).context(|| "writing map EGRESS_IDS".into())?;
         }
@@ -264,8 +272,12 @@ impl Datapath {
             return Ok(());
         }
         let free = |number: &u32| !left.addresses.iter().any(|(_, taken)| taken == number);
-        let full =
-            || Error::new(ErrorKind::TableFull, format!("the Egress mark has no number left for {ip}"));
+        let (mark, most) = (self.options.egress_mark, addresses.size());
+        let full = || {
+            let what =
+                format!("the Egress mark {mark:#x} has numbers for {most} addresses; none is left for {ip}");
+            Error::new(ErrorKind::TableFull, what)
+        };
         let number = addresses.take_where(ip, free).ok_or_else(full)?;
         self.maps.egress_addresses.set(number + 1, row)
     }
@@ -274,6 +286,7 @@ impl Datapath {
         &self,
         desired: &Desired,
         plan: &NetworkPlan,
+        network: &NetworkRow,
     ) -> Result<(Vec<EgressRow>, Vec<EgressState>), Error> {
         let mut rows = vec![EgressRow::default(); limits::EGRESSES as usize];
         let mut states = Vec::new();
@@ -293,6 +306,13 @@ impl Datapath {
                 if let (Some(number), true) = (self.ways.addresses.find(ip), at < EgressRow::ADDRESSES) {
                     row.numbers[family][at] = number as u16 + 1;
                     row.counts[family] += 1;
+                    // Not with another address: with none.
+                    if egress.node == EgressNode::Here
+                        && !self.ways.snat.translates(network.mark_of(number + 1), *ip)
+                    {
+                        row.place = EgressPlace::Nowhere as u32;
+                        problem = Some(format!("nothing translates to {ip}: see the node's problems"));
+                    }
                 }
             }
             let state = EgressState { name: egress.name.clone(), id: row.id, problem };

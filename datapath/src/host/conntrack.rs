@@ -1,10 +1,10 @@
-//! Flows that conntrack translates to an address that is no longer theirs. In: addresses. Out: those flows
-//! forgotten, so that their next packet is judged anew.
+//! Flows whose source conntrack translates. In: addresses. Out: how many there are by address; or, when an address is
+//! no longer theirs, those flows forgotten, so that their next packet is judged anew.
 //!
 //! ctnetlink (linux/netfilter/nfnetlink_conntrack.h): a dump of all entries, and a deletion by original tuple,
 //! zone and id for each that matches. Filters in the kernel are younger than the kernels that podwire runs on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 
@@ -34,17 +34,32 @@ const DESTINATIONS: [u16; 2] = [2, 4];
 /// `~(NLA_F_NESTED | NLA_F_NET_BYTEORDER)`.
 const KIND: u16 = 0x3fff;
 
+/// How many flows have their source translated to each address.
+///
+/// # Errors
+/// conntrack's netlink cannot be had, or refuses.
+pub(crate) fn translations() -> io::Result<BTreeMap<IpAddr, u64>> {
+    let mut flows = BTreeMap::new();
+    dump(&open()?, |body| {
+        if let Some(address) = translated(body) {
+            *flows.entry(address).or_default() += 1;
+        }
+    })?;
+    Ok(flows)
+}
+
 /// Forgets the flows whose source was translated to one of the addresses; returns how many.
 ///
 /// # Errors
 /// conntrack's netlink cannot be had, or refuses.
 pub(crate) fn forget_translations(addresses: &BTreeSet<IpAddr>) -> io::Result<usize> {
-    let mut socket = Socket::new(NETLINK_NETFILTER)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
+    let socket = open()?;
     let mut doomed = Vec::new();
-    socket.send(&message(GET, REQUEST | DUMP, 0, &[]), 0)?;
-    answers(&socket, |body| doomed.extend(deletion(body, addresses)))?;
+    dump(&socket, |body| {
+        if translated(body).is_some_and(|address| addresses.contains(&address)) {
+            doomed.extend(deletion(body));
+        }
+    })?;
     for message in &doomed {
         socket.send(message, 0)?;
         match answers(&socket, |_| ()) {
@@ -56,16 +71,31 @@ pub(crate) fn forget_translations(addresses: &BTreeSet<IpAddr>) -> io::Result<us
     Ok(doomed.len())
 }
 
-/// The message that deletes an entry, if it is one to delete.
-fn deletion(body: &[u8], addresses: &BTreeSet<IpAddr>) -> Option<Vec<u8>> {
-    let family = *body.first()?;
+fn open() -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    Ok(socket)
+}
+
+/// Every entry there is.
+fn dump(socket: &Socket, each: impl FnMut(&[u8])) -> io::Result<()> {
+    socket.send(&message(GET, REQUEST | DUMP, 0, &[]), 0)?;
+    answers(socket, each)
+}
+
+/// The address that an entry's source is translated to. The node's own flows from an address are not translated.
+fn translated(body: &[u8]) -> Option<IpAddr> {
     let entry = body.get(GENERIC..)?;
     let end = |tuple, kinds: [u16; 2]| address(find(find(entry, tuple)?, TUPLE_IP)?, kinds);
-    let translated = end(TUPLE_REPLY, DESTINATIONS)?;
-    // The node's own flows from the address are not translated, and stay.
-    if !addresses.contains(&translated) || end(TUPLE_ORIGINAL, SOURCES)? == translated {
-        return None;
-    }
+    let address = end(TUPLE_REPLY, DESTINATIONS)?;
+    (end(TUPLE_ORIGINAL, SOURCES)? != address).then_some(address)
+}
+
+/// The message that deletes an entry.
+fn deletion(body: &[u8]) -> Option<Vec<u8>> {
+    let family = *body.first()?;
+    let entry = body.get(GENERIC..)?;
     let named: Vec<u8> = attributes(entry)
         .filter(|(kind, _, _)| [TUPLE_ORIGINAL, ID, ZONE].contains(kind))
         .flat_map(|(_, whole, _)| {

@@ -160,7 +160,7 @@ impl Stream {
         let component = Component::from_number(row.component)?;
         let action = Action::from_number(row.action)?;
         let addresses = [row.source, row.destination].map(|words| ip(row.family, words));
-        let there = address(row.address_family, row.address);
+        let there = address(row.address_family, bytes(row.address));
         let egress = (component == Component::Egress).then(|| self.names.egress(row.policy)).flatten();
         let egress_ip = match action {
             Action::MarkedForSnat => there,
@@ -197,6 +197,14 @@ impl Stream {
             lost_before: row.lost,
         })
     }
+}
+
+fn bytes(words: [u32; 4]) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (four, word) in bytes.chunks_exact_mut(4).zip(words) {
+        four.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
 }
 
 /// An address as the stages keep it: left-aligned words.

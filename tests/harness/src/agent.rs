@@ -120,9 +120,40 @@ impl Agent {
     /// SIGKILL.
     pub fn kill(self) {}
 
+    /// Of each endpoint, received = passed + redirected + dropped. An agent that does not answer has no books.
+    fn books(&self) -> Result<()> {
+        let Ok(shown) = self.cli(&["get", "endpoints", "-o", "json"]) else { return Ok(()) };
+        let Ok(shown) = serde_json::from_slice::<serde_json::Value>(&shown.stdout) else { return Ok(()) };
+        for item in shown["items"].as_array().into_iter().flatten() {
+            let packets = &item["status"]["packets"];
+            let number = |field: &str| packets[field].as_u64().unwrap_or_default();
+            let booked = number("passed") + number("redirected") + number("dropped");
+            anyhow::ensure!(number("received") == booked, "the books do not add up: {item}");
+        }
+        Ok(())
+    }
+
     /// SIGINT, and waits for the end.
     pub fn stop(mut self) {
         self.process.interrupt();
+    }
+}
+
+/// How often an agent's books are looked at before they count as wrong: packets may be on their way.
+const LAST_LOOKS: usize = 20;
+
+/// Every test ends with a look at the books.
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let mut books = self.books();
+        for _ in 1..LAST_LOOKS {
+            if books.is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            books = self.books();
+        }
+        assert!(std::thread::panicking() || books.is_ok(), "{books:?}");
     }
 }
 

@@ -1,9 +1,10 @@
 //! Egress policies as the command line sees them.
 
+use podwire_datapath::core::abi::EgressCounters;
 use podwire_datapath::{Applied, EgressNode};
 use serde_json::{Value, json};
 
-use super::Known;
+use super::{Known, by_reason};
 use crate::daemon::convert::EgressState;
 
 /// How a policy stands on this node.
@@ -31,7 +32,7 @@ impl Standing {
             return dropping;
         }
         if let Some(problem) = &done.problem {
-            return Self { word: "NotInForce", reason: Some(problem.clone()) };
+            return Self { word: "Dropping", reason: Some(format!("packets are dropped: {problem}")) };
         }
         let awaited = applied.endpoints.iter().find_map(|endpoint| {
             let problem = endpoint.problem.as_ref().filter(|_| state.endpoints.contains(&endpoint.name))?;
@@ -47,6 +48,7 @@ impl Known<'_> {
             return Value::Null;
         };
         let standing = Standing::of_egress(name, state, self.applied);
+        let counters = self.egress_counters(name);
         json!({
             "inForce": standing.word != "NotInForce",
             "state": standing.word,
@@ -58,8 +60,20 @@ impl Known<'_> {
             "id": self.applied.egresses.iter().find(|egress| egress.name == name).map(|egress| egress.id),
             "endpoints": state.endpoints,
             "endpointCount": state.endpoints.len(),
+            "packets": counters.marked_packets + counters.forwarded_packets,
+            "bytes": counters.marked_bytes + counters.forwarded_bytes,
+            "marked": {"packets": counters.marked_packets, "bytes": counters.marked_bytes},
+            "forwarded": {"packets": counters.forwarded_packets, "bytes": counters.forwarded_bytes},
+            "connections": self.connections.get(name),
+            "droppedTotal": counters.dropped_packets.iter().sum::<u64>(),
+            "dropped": by_reason(EgressCounters::REASONS.iter().zip(counters.dropped_packets)),
             "events": self.events_of(&format!("Egress/{name}")),
         })
+    }
+
+    fn egress_counters(&self, name: &str) -> EgressCounters {
+        let found = self.counters.egresses.iter().find(|(other, _)| other == name);
+        found.map(|(_, counters)| *counters).unwrap_or_default()
     }
 }
 
@@ -95,7 +109,12 @@ mod tests {
         for (state, applied, word, reason) in [
             (state(None), applied(None, None), "Ready", None),
             (state(None), applied(None, Some("gone")), "Waiting", Some("default/web-0: gone")),
-            (state(None), applied(Some("no route"), Some("gone")), "NotInForce", Some("no route")),
+            (
+                state(None),
+                applied(Some("no route"), Some("gone")),
+                "Dropping",
+                Some("packets are dropped: no route"),
+            ),
             (
                 state(nowhere),
                 applied(None, Some("gone")),

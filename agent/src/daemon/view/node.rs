@@ -1,10 +1,11 @@
 //! Nodes as the command line sees them: what is known of each, and what is wrong with this one.
 
 use podwire_datapath::Forwarding;
+use podwire_datapath::core::abi::OverlayCounters;
 use podwire_datapath::object::{API_VERSION, Object};
 use serde_json::{Map, Value, json};
 
-use super::Known;
+use super::{Known, by_reason};
 
 impl Known<'_> {
     /// All Nodes, and this one whether or not there is a Node of its name.
@@ -37,6 +38,7 @@ impl Known<'_> {
         }
         let problems = self.network_problems();
         let state = if problems.is_empty() { "Ready" } else { "NotReady" };
+        let [received, sent] = &self.counters.overlay;
         json!({
             "role": "This",
             "state": state,
@@ -44,6 +46,10 @@ impl Known<'_> {
             "egresses": egresses,
             "networkProblems": problems,
             "observations": self.observations,
+            "overlay": {"received": through(received), "sent": through(sent)},
+            "held": self.counters.held_packets,
+            "unmapped": self.counters.unmapped_packets,
+            "reasons": by_reason(self.counters.reasons.iter().map(|(reason, count)| (reason, *count))),
             "events": self.events_of(&format!("Node/{name}")),
         })
     }
@@ -91,4 +97,13 @@ impl Known<'_> {
             Forwarding::Native => "native",
         }
     }
+}
+
+/// What went through the overlay in one direction, and packets that did not.
+fn through(counters: &OverlayCounters) -> Value {
+    json!({
+        "packets": counters.passed_packets + counters.redirected_packets,
+        "bytes": counters.passed_bytes + counters.redirected_bytes,
+        "dropped": counters.dropped_packets,
+    })
 }

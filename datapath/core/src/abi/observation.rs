@@ -175,8 +175,8 @@ pub struct ObservationRow {
     pub source: [u64; 2],
     /// Its destination address.
     pub destination: [u64; 2],
-    /// Where the tunnel ends, or the Egress address: as [`super::TunnelKey::remote`].
-    pub address: [u8; 16],
+    /// Where the tunnel ends, or the Egress address: the bytes of [`super::TunnelKey::remote`], four to a word.
+    pub address: [u32; 4],
     /// 4 or 6, of `address`; 0 when there is none.
     pub address_family: u32,
     /// 4 or 6, of the packet; 0 for what is not IP.

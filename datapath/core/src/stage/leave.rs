@@ -16,6 +16,7 @@ use super::classify::Key;
 use super::flow;
 use super::packet::{Counters, Packet, State, Tables};
 use super::parse::Facts;
+use super::verdict::Verdict;
 use crate::abi::{
     Direction, EgressPlace, EgressRow, EndpointRow, Entry, EntryKind, Generation, Mode, NetworkRow, Reason,
     TargetKind, TargetRow, limits,
@@ -45,17 +46,6 @@ pub enum Way {
     },
     /// Nowhere.
     Drop(Reason),
-}
-
-impl Way {
-    /// The absolute index into `TARGETS`, 0 for none.
-    #[inline(always)]
-    pub const fn target(&self) -> u32 {
-        match self {
-            Self::Pod { target } | Self::Node { target, .. } => *target,
-            Self::Host { .. } | Self::Drop(_) => 0,
-        }
-    }
 }
 
 /// A way, and what led to it.
@@ -138,21 +128,38 @@ fn out<T: Tables + State + Counters>(
         return Way::Host { mark: judged(network) }.into();
     }
     let policy = tables.ruleset(ruleset).map_or(0, |rules| rules.policies[lowest(slots)] as u32);
+    // Rules name no policy without a row.
     let Some(egress) = tables.egress(generation, policy) else {
-        return Way::Drop(Reason::NoEgressNode).into();
+        return refused(policy, Reason::NoEgressNode, tables);
     };
     if egress.place == EgressPlace::Here as u32 {
-        return Led::by(policy, mark(policy, egress, facts, len, network, tables));
+        return mark(policy, egress, facts, len, network, tables);
     }
     if egress.place != EgressPlace::Peer as u32 || network.overlay_ifindex == 0 {
-        tables.count_egress(policy, |row| row.nowhere_packets = row.nowhere_packets.wrapping_add(1));
-        return Led::by(policy, Way::Drop(Reason::NoEgressNode));
+        return refused(policy, Reason::NoEgressNode, tables);
     }
-    tables.count_egress(policy, |row| {
-        row.forwarded_packets = row.forwarded_packets.wrapping_add(1);
-        row.forwarded_bytes = row.forwarded_bytes.wrapping_add(len as u64);
-    });
     Led::by(policy, Way::Node { target: egress.target, vni: egress.id | EgressRow::ID_FLAG })
+}
+
+/// Nowhere, under a policy.
+#[inline(always)]
+fn refused<T: Counters>(policy: u32, reason: Reason, tables: &T) -> Led {
+    tables.count_egress(policy, |row| row.dropped(reason));
+    Led::by(policy, Way::Drop(reason))
+}
+
+/// Books what became of a packet that [`leave`] sends to an Egress policy's node. What the host's stack was left to
+/// answer is neither sent nor dropped.
+#[inline(always)]
+pub fn book<T: Counters>(led: &Led, len: u32, verdict: Verdict, tables: &T) {
+    let (Some(policy), Way::Node { .. }) = (led.egress.checked_sub(1), led.way) else {
+        return;
+    };
+    match verdict {
+        Verdict::Taken => tables.count_egress(policy, |row| row.forwarded(len)),
+        Verdict::Drop(reason) => tables.count_egress(policy, |row| row.dropped(reason)),
+        Verdict::Pass => {}
+    }
 }
 
 /// With the mark of one of the policy's addresses: always the same one for a source.
@@ -164,34 +171,27 @@ fn mark<T: Tables + State + Counters>(
     len: u32,
     network: &NetworkRow,
     tables: &T,
-) -> Way {
+) -> Led {
     let (count, numbers) = if matches!(facts.mode, Mode::V6) {
         (egress.counts[1], &egress.numbers[1])
     } else {
         (egress.counts[0], &egress.numbers[0])
     };
     if count == 0 {
-        return Way::Host { mark: judged(network) };
+        return Led::by(policy, Way::Host { mark: judged(network) });
     }
     if egress.pace != 0 {
-        let cost = egress.pace.wrapping_mul(len as u64) >> PACE_SHIFT;
+        let cost = egress.pace.wrapping_mul(len as u64) >> EgressRow::PACE_SHIFT;
         if !tables.pace(limits::SESSIONS + policy, cost, egress.burst, tables.now()) {
-            tables.count_egress(policy, |row| row.limited_packets = row.limited_packets.wrapping_add(1));
-            return Way::Drop(Reason::RateExceeded);
+            return refused(policy, Reason::RateExceeded, tables);
         }
     }
     // The compiler knows the bound from the count; the verifier does not.
     let choice = core::hint::black_box(spread(facts.source) % count) as usize & (EgressRow::ADDRESSES - 1);
     let number = numbers[choice] as u32;
-    tables.count_egress(policy, |row| {
-        row.marked_packets = row.marked_packets.wrapping_add(1);
-        row.marked_bytes = row.marked_bytes.wrapping_add(len as u64);
-    });
-    Way::Host { mark: network.mark_of(number) }
+    tables.count_egress(policy, |row| row.marked(len));
+    Led::by(policy, Way::Host { mark: network.mark_of(number) })
 }
-
-/// [`EgressRow::pace`] is for 1024 bytes.
-const PACE_SHIFT: u32 = 10;
 
 /// Spreads sources over a policy's addresses, alike on all nodes.
 #[inline(always)]
@@ -210,6 +210,13 @@ pub struct Remote {
 }
 
 impl Remote {
+    /// Whether it is a node's end of the overlay.
+    #[inline(always)]
+    const fn is_of(&self, target: &TargetRow) -> bool {
+        let (ours, theirs) = (u128::from_ne_bytes(self.address), u128::from_ne_bytes(target.remote));
+        target.family == (if self.v4 { 4 } else { 6 }) && ours == theirs
+    }
+
     #[inline(always)]
     const fn mode(&self) -> Mode {
         if self.v4 { Mode::V4 } else { Mode::V6 }
@@ -235,24 +242,17 @@ pub fn arrive<T: Tables + State + Counters>(
     let Some(network) = tables.network(generation) else {
         return Way::Drop(Reason::TunnelUnknown).into();
     };
-    let itself = |target: &&TargetRow| {
-        target.kind == TargetKind::Node as u32 && target.flags & TargetRow::FLAG_PODS == 0
-    };
-    // A pod can build such a packet, too, but has only its own address for it.
-    let Some(sender) = tables.target(route(network, remote.mode(), remote.key(), tables)).filter(itself)
-    else {
-        return Way::Drop(Reason::TunnelUnknown).into();
-    };
+    let source = route(network, facts.mode, facts.source, tables);
+    let from = if source == 0 { None } else { tables.target(source) };
+    // The usual case without a second look at the tables.
+    if !from.is_some_and(|target| target.kind == TargetKind::Node as u32 && remote.is_of(target))
+        && let Some(reason) = stranger(network, from, remote, tables)
+    {
+        return Way::Drop(reason).into();
+    }
     if matches!(facts.mode, Mode::Other) {
         let reason = if facts.malformed { Reason::Malformed } else { Reason::NoRoute };
         return Way::Drop(reason).into();
-    }
-    // What is not of the cluster came to that node from outside: an answer to what left there.
-    let source = route(network, facts.mode, facts.source, tables);
-    let of_sender =
-        |target: &TargetRow| target.kind == TargetKind::Node as u32 && target.ifindex == sender.ifindex;
-    if source != 0 && !tables.target(source).is_some_and(of_sender) {
-        return Way::Drop(Reason::OverlaySpoofed).into();
     }
     let known = route(network, facts.mode, facts.destination, tables);
     if vni & EgressRow::ID_FLAG != 0 {
@@ -260,13 +260,14 @@ pub fn arrive<T: Tables + State + Counters>(
             return Way::Drop(Reason::EgressUnknown).into();
         };
         if known != 0 {
-            return Led::by(policy, Way::Drop(Reason::NoRoute));
+            return refused(policy, Reason::NoRoute, tables);
         }
         return match tables.egress(generation, policy) {
             Some(egress) if egress.place == EgressPlace::Here as u32 => {
-                Led::by(policy, mark(policy, egress, facts, len, network, tables))
+                mark(policy, egress, facts, len, network, tables)
             }
-            _ => Led::by(policy, Way::Drop(Reason::EgressUnknown)),
+            // It has moved on, and whoever sent this does not know yet.
+            _ => refused(policy, Reason::EgressUnknown, tables),
         };
     }
     if vni != network.overlay_vni || network.flags & NetworkRow::FLAG_NATIVE == 0 {
@@ -278,6 +279,28 @@ pub fn arrive<T: Tables + State + Counters>(
         _ => Way::Drop(Reason::NoRoute),
     };
     way.into()
+}
+
+/// Why a packet by the overlay is not what its sender may send. `from`: where its source is.
+#[inline(always)]
+fn stranger<T: Tables>(
+    network: &NetworkRow,
+    from: Option<&TargetRow>,
+    remote: &Remote,
+    tables: &T,
+) -> Option<Reason> {
+    let itself = |target: &&TargetRow| {
+        target.kind == TargetKind::Node as u32 && target.flags & TargetRow::FLAG_PODS == 0
+    };
+    // A pod can build such a packet, too, but has only its own address for it.
+    let Some(sender) = tables.target(route(network, remote.mode(), remote.key(), tables)).filter(itself)
+    else {
+        return Some(Reason::TunnelUnknown);
+    };
+    // What is not of the cluster came to that node from outside: an answer to what left there.
+    let target = from?;
+    let of_sender = target.kind == TargetKind::Node as u32 && target.ifindex == sender.ifindex;
+    if of_sender { None } else { Some(Reason::OverlaySpoofed) }
 }
 
 /// The node that a packet of the host's own stack is for, as an absolute index into `TARGETS`; 0 for none.

@@ -90,6 +90,7 @@ pub fn pod<P: Packet, T: Tables + State + Counters>(
         return decision;
     }
     let facts = packet.facts();
+    let decision = Decision { is_read: true, ..decision };
     if facts.malformed {
         tables.count_reason(Reason::Malformed);
     }

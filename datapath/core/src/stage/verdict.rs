@@ -84,14 +84,22 @@ pub struct Decision {
     pub refused: Option<Reason>,
     /// Whether podwire leads it from here on; see [`super::leave`].
     pub leaves: bool,
+    /// Whether its headers were read.
+    pub is_read: bool,
     /// Where the packet itself goes.
     pub redirect: Redirect,
 }
 
 impl Decision {
     /// Untouched.
-    pub const PASS: Self =
-        Self { slot: 0, copies: Copies::NONE, refused: None, leaves: false, redirect: Redirect::NONE };
+    pub const PASS: Self = Self {
+        slot: 0,
+        copies: Copies::NONE,
+        refused: None,
+        leaves: false,
+        is_read: false,
+        redirect: Redirect::NONE,
+    };
 }
 
 impl EndpointCounters {

@@ -97,6 +97,11 @@ impl Snat {
         Ok(())
     }
 
+    /// Whether packets with this mark get that address, as far as is known.
+    pub(crate) fn translates(&self, mark: u32, address: IpAddr) -> bool {
+        self.table.as_ref().is_some_and(|table| table.addresses.get(&mark) == Some(&address))
+    }
+
     /// Takes the table away.
     ///
     /// # Errors
