@@ -63,8 +63,13 @@ pub fn streams(cluster: &Cluster) -> Result<()> {
             let report = datagrams((from, to), address, 1000, 1000)?.finish()?;
             ensure!(report.is_whole(), "{}: {report:?}", what());
             let rate = Some(20_000_000);
-            let transfer =
-                Iperf { destination: address.to_owned(), port: 5201, bytes: 1_000_000, udp_rate: rate };
+            let transfer = Iperf {
+                destination: address.to_owned(),
+                port: 5201,
+                bytes: 1_000_000,
+                udp_rate: rate,
+                cpus: None,
+            };
             let report = transfer.run(&from.netns, &to.netns).with_context(what)?;
             ensure!(report.lost_packets == 0, "{}: {report:?}", what());
         }

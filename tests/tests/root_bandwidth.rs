@@ -96,7 +96,9 @@ fn transfers(pod: &str) -> Result<()> {
         let running = [0, 1].map(|family| {
             let bytes = RATE / 8 * 10;
             let (destination, port) = (SERVERS[family].to_owned(), 5201 + family as u16);
-            scope.spawn(move || Iperf { destination, port, bytes, udp_rate: None }.run(&pod.netns, server))
+            scope.spawn(move || {
+                Iperf { destination, port, bytes, udp_rate: None, cpus: None }.run(&pod.netns, server)
+            })
         });
         let measured = measure(server, settled, measured);
         for transfer in running {

@@ -79,7 +79,8 @@ fn browse(client: &NetNs, server: &NetNs, addresses: [&str; 2]) -> Result<()> {
 
 /// A bulk transfer that must go at a usable rate.
 fn hurry(client: &NetNs, server: &NetNs, address: &str) -> Result<()> {
-    let bulk = Iperf { destination: address.into(), port: 5201, bytes: 256 << 20, udp_rate: None };
+    let bulk =
+        Iperf { destination: address.into(), port: 5201, bytes: 256 << 20, udp_rate: None, cpus: None };
     let bulk = bulk.run(client, server)?;
     println!("{address}: {:.0} Mbit/s, {} segments sent again", bulk.bits_per_second / 1e6, bulk.retransmits);
     assert!(bulk.bits_per_second > USABLE, "{bulk:?}");

@@ -20,6 +20,8 @@ pub struct Iperf {
     pub bytes: u64,
     /// UDP at this many bits per second; TCP as fast as it goes without.
     pub udp_rate: Option<u64>,
+    /// Processors of the client and the server; wherever the kernel likes without.
+    pub cpus: Option<[usize; 2]>,
 }
 
 /// What iperf3 counted.
@@ -38,6 +40,11 @@ pub struct IperfReport {
     pub bits_per_second: f64,
 }
 
+/// What starts a command on a processor.
+fn pinned(cpu: usize) -> Vec<String> {
+    vec!["taskset".into(), "-c".into(), cpu.to_string()]
+}
+
 impl Iperf {
     /// Runs a server in `to`, and a client in `from` until all is sent.
     ///
@@ -45,9 +52,12 @@ impl Iperf {
     /// When either fails; with what it said.
     pub fn run(&self, from: &NetNs, to: &NetNs) -> Result<IperfReport> {
         let port = self.port.to_string();
+        let [client, server] = self.cpus.map_or_else(Default::default, |cpus| cpus.map(pinned));
+        let words =
+            [&server[..], &["iperf3", "-s", "-1", "--forceflush", "-p", &port].map(str::to_owned)].concat();
         let mut child = to
-            .command("iperf3")
-            .args(["-s", "-1", "--forceflush", "-p", &port])
+            .command(&words[0])
+            .args(&words[1..])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -61,7 +71,8 @@ impl Iperf {
         // What it says later must not fill the pipe.
         std::thread::spawn(move || for _ in lines {});
         let (bytes, rate) = (self.bytes.to_string(), self.udp_rate.map(|rate| rate.to_string()));
-        let mut words = vec!["iperf3", "-J", "-c", &self.destination, "-p", &port, "-n", &bytes];
+        let mut words: Vec<&str> = client.iter().map(String::as_str).collect();
+        words.extend(["iperf3", "-J", "-c", &self.destination, "-p", &port, "-n", &bytes]);
         if let Some(rate) = &rate {
             words.extend(["-u", "-b", rate]);
         }

@@ -202,7 +202,8 @@ fn root_iperf_counts_bytes_of_tcp_and_udp() -> Result<()> {
     let scene = Topology::new()?;
     let [first, second] = &scene.pods[..] else { unreachable!("two pods") };
     for (destination, udp_rate) in [(&second.v4, None), (&second.v6, None), (&second.v4, Some(50_000_000))] {
-        let transfer = Iperf { destination: destination.clone(), port: 5201, bytes: 2_000_000, udp_rate };
+        let transfer =
+            Iperf { destination: destination.clone(), port: 5201, bytes: 2_000_000, udp_rate, cpus: None };
         let report = transfer.run(&first.netns, &second.netns)?;
         assert!(report.sent_bytes >= 2_000_000, "{destination}: {report:?}");
         let received = report.received_bytes;

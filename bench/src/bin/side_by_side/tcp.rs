@@ -112,7 +112,7 @@ fn run(scene: &Topology, podwire: &Node, way: Way, bytes: u64) -> Result<Run> {
         }
     }
     let before = (pod_bytes(scene, interface)?, scene.collector.counter("eth0", "rx", "bytes")?);
-    let iperf = Iperf { destination: server.v4.clone(), port: 5201, bytes, udp_rate: None };
+    let iperf = Iperf { destination: server.v4.clone(), port: 5201, bytes, udp_rate: None, cpus: None };
     let report = iperf.run(&client.netns, &server.netns)?;
     let after = (pod_bytes(scene, interface)?, scene.collector.counter("eth0", "rx", "bytes")?);
     match way {

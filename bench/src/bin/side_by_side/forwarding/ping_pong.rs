@@ -5,12 +5,16 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use podwire_harness::NetNs;
 
 /// Payload bytes of a message.
 const SIZE: usize = 64;
 const PORT: u16 = 5202;
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Both ends run here: an exchange takes the time of its way then, not that of waking another processor.
+const CPU: usize = 0;
 
 /// What carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +39,9 @@ impl PingPong {
         match self.carrier {
             Carrier::Tcp => {
                 let listener = to.enter(move || Ok(TcpListener::bind(server)?))?;
-                let answers = to.enter_later(move || serve_stream(&listener, count))?;
+                let answers = to.enter_later(move || stay().and_then(|()| serve_stream(&listener, count)))?;
                 let times = from.enter(move || {
+                    stay()?;
                     let mut stream = TcpStream::connect_timeout(&server, PATIENCE).context("connecting")?;
                     stream.set_nodelay(true)?;
                     stream.set_read_timeout(Some(PATIENCE))?;
@@ -50,8 +55,10 @@ impl PingPong {
             }
             Carrier::Udp => {
                 let socket = to.enter(move || Ok(UdpSocket::bind(server)?))?;
-                let answers = to.enter_later(move || serve_datagrams(&socket, count))?;
+                let answers =
+                    to.enter_later(move || stay().and_then(|()| serve_datagrams(&socket, count)))?;
                 let times = from.enter(move || {
+                    stay()?;
                     let socket = UdpSocket::bind(("0.0.0.0", 0))?;
                     socket.connect(server)?;
                     socket.set_read_timeout(Some(PATIENCE))?;
@@ -65,6 +72,13 @@ impl PingPong {
             }
         }
     }
+}
+
+/// Keeps this thread on [`CPU`].
+fn stay() -> Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(CPU)?;
+    sched_setaffinity(Pid::from_raw(0), &cpus).context("pinning a thread")
 }
 
 fn timed(count: usize, mut exchange: impl FnMut(&mut [u8]) -> Result<()>) -> Result<Vec<Duration>> {

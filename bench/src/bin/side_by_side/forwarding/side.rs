@@ -22,25 +22,40 @@ enum Forwarder {
     Bridge,
     Routes,
     OpenVSwitch,
-    Podwire,
+    /// Guards its pods too, which the others do not, or does not either.
+    Podwire {
+        guard: bool,
+    },
 }
 
 const ONE: &str = "one node";
 const TWO: &str = "two nodes";
 
 /// All ways.
-pub const WAYS: [Way; 6] = [
+pub const WAYS: [Way; 8] = [
     Way { name: "Linux bridge", way: ONE, forwarder: Forwarder::Bridge, nodes: 1 },
     Way { name: "plain routed veths", way: ONE, forwarder: Forwarder::Routes, nodes: 1 },
     Way { name: "OVS userspace datapath", way: ONE, forwarder: Forwarder::OpenVSwitch, nodes: 1 },
-    Way { name: "podwire native", way: ONE, forwarder: Forwarder::Podwire, nodes: 1 },
+    Way { name: "podwire", way: ONE, forwarder: Forwarder::Podwire { guard: false }, nodes: 1 },
+    Way {
+        name: "podwire with SpoofGuard",
+        way: ONE,
+        forwarder: Forwarder::Podwire { guard: true },
+        nodes: 1,
+    },
     Way { name: "kernel vxlan with routes", way: TWO, forwarder: Forwarder::Routes, nodes: 2 },
-    Way { name: "podwire native", way: TWO, forwarder: Forwarder::Podwire, nodes: 2 },
+    Way { name: "podwire", way: TWO, forwarder: Forwarder::Podwire { guard: false }, nodes: 2 },
+    Way {
+        name: "podwire with SpoofGuard",
+        way: TWO,
+        forwarder: Forwarder::Podwire { guard: true },
+        nodes: 2,
+    },
 ];
 
 impl Way {
     pub fn is_podwire(&self) -> bool {
-        self.forwarder == Forwarder::Podwire
+        matches!(self.forwarder, Forwarder::Podwire { .. })
     }
 }
 
@@ -60,7 +75,7 @@ impl Side {
             Forwarder::Bridge => Wiring::Bridge,
             Forwarder::Routes => Wiring::Routed,
             Forwarder::OpenVSwitch => Wiring::NativeSubnet,
-            Forwarder::Podwire => Wiring::Native,
+            Forwarder::Podwire { .. } => Wiring::Native,
         };
         let options = ClusterOptions { nodes: way.nodes, wiring, ..ClusterOptions::default() };
         let mut cluster = Cluster::new(options)?;
@@ -73,7 +88,11 @@ impl Side {
                 let node = cluster.nodes.first().context("a node")?;
                 switch = Some(Switch::learning(&node.netns, node.scratch.path(), &node.pods)?);
             }
-            Forwarder::Podwire => {
+            Forwarder::Podwire { guard } => {
+                let guard = if guard { "Enforce" } else { "Off" };
+                for node in &mut cluster.nodes {
+                    node.about.values_mut().for_each(|about| about.guard = guard);
+                }
                 cluster.start()?;
                 podwire_tests::agents::in_force(&cluster)?;
             }
