@@ -114,6 +114,8 @@ pub struct Datapath {
     health: HashMap<String, Health>,
     ways: Ways,
     flows_are_empty: bool,
+    /// What releases with other tables left is taken down.
+    alone: bool,
     names: Arc<Names>,
     desired: Desired,
     /// What the bank in force was made of.
@@ -175,6 +177,7 @@ impl Datapath {
             health: HashMap::new(),
             ways: Ways::new(options.egress_mark),
             flows_are_empty: false,
+            alone: false,
             names: Arc::default(),
             desired: Desired::default(),
             in_force: None,
@@ -219,6 +222,11 @@ impl Datapath {
         applied.egresses = network.states;
         applied.network_problems = network.problems;
         applied.endpoints = self.attach_endpoints(&links);
+        if !std::mem::replace(&mut self.alone, true)
+            && let Err(error) = self.pins.clear_others()
+        {
+            tracing::warn!(%error, "what an earlier release left may go on beside this one");
+        }
         applied.again_in = self.retire(&links)?;
         self.forget_unused(&links)?;
         self.expire_flows()?;

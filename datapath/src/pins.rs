@@ -67,6 +67,26 @@ impl Pins {
         Ok(links)
     }
 
+    /// Takes down what releases with other tables left: their programs would go on beside ours, and see packets twice. A
+    /// folder that another process holds is left alone.
+    pub(crate) fn clear_others(&self) -> Result<(), Error> {
+        let Some(folder) = self.root.parent() else {
+            return Ok(());
+        };
+        for entry in fs::read_dir(folder).context(|| format!("reading {}", folder.display()))? {
+            let path = entry.context(|| format!("reading {}", folder.display()))?.path();
+            if path == self.root || !is_version(&path) {
+                continue;
+            }
+            let held = File::open(&path).context(|| format!("opening {}", path.display()))?;
+            if let Ok(_lock) = Flock::lock(held, FlockArg::LockExclusiveNonblock) {
+                fs::remove_dir_all(&path).context(|| format!("removing {}", path.display()))?;
+                tracing::info!(folder = %path.display(), "what an earlier release left is taken down");
+            }
+        }
+        Ok(())
+    }
+
     /// Removes every pin of this version, and the folder when nothing else is in it.
     pub(crate) fn clear(&self) -> Result<(), Error> {
         fs::remove_dir_all(&self.root).context(|| format!("removing {}", self.root.display()))?;
@@ -76,6 +96,12 @@ impl Pins {
         }
         Ok(())
     }
+}
+
+/// `v` and a number.
+fn is_version(path: &Path) -> bool {
+    let name = path.file_name().and_then(std::ffi::OsStr::to_str);
+    name.and_then(|name| name.strip_prefix('v')).is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 fn parse_link(name: &str) -> Option<(u32, Direction)> {

@@ -173,3 +173,36 @@ fn root_nothing_is_left_of_internal_ports() -> Result<()> {
     assert_eq!(pins()?, pins_before, "pins");
     Ok(())
 }
+
+/// What a release with other tables left in force goes when this one is: copies are not made twice. One that an agent
+/// still holds stays.
+#[test]
+fn root_what_another_release_left_is_taken_down() -> Result<()> {
+    let (scene, scratch) = (Topology::new()?, Scratch::new()?);
+    scene.warm_up()?;
+    let out = scene.local_device("copy0", 1500)?;
+    let pod = &scene.pods[0];
+    let desired = mirrors(&scene, vec![Mirror { rules: udp(), ..mirror("all", pod, device("copy0")) }]);
+    let folder = scratch.bpf().join("podwire");
+    let current = folder.join(format!("v{}", podwire_datapath::core::abi::ABI_VERSION));
+    for held in [false, true] {
+        Node::open(&scene.node, &scratch, Hook::Auto)?.apply(&desired)?;
+        let other = folder.join(if held { "v901" } else { "v900" });
+        std::fs::rename(&current, &other)?;
+        let lock = std::fs::File::open(&other)?;
+        let _lock = if held {
+            Some(nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusive))
+        } else {
+            None
+        };
+        let node = Node::open(&scene.node, &scratch, Hook::Auto)?;
+        node.apply(&desired)?;
+        ensure!(other.exists() == held, "{}", other.display());
+        let before = scene.node.counter(&out, "rx", "packets")?;
+        under_load(&scene, &node, &[])?;
+        let copies = scene.node.counter(&out, "rx", "packets")? - before;
+        ensure!(held || copies == COUNT, "{copies} copies of {COUNT} packets");
+        node.apply(&Desired::default())?;
+    }
+    Ok(())
+}

@@ -103,10 +103,8 @@ reasons! {
     TunnelUnknown = 31,
     /// What came by the overlay has a source that does not belong to the node that sent it.
     OverlaySpoofed = 32,
-    /// A node's way cannot be taken: no overlay device.
-    OverlayMissing = 33,
     /// A packet's time to live is up; the host's stack says so to its sender.
-    TtlExceeded = 34,
+    TtlExceeded = 33,
 }
 
 impl Reason {
