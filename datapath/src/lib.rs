@@ -46,6 +46,9 @@ pub use desired::{
 };
 pub use error::{Error, ErrorKind};
 pub use links::Hook;
-pub use observe::{Account, Flow, Observation, Stream, Trace, Watch, WatchOptions, Watcher};
+pub use observe::{
+    Account, Capture, Captures, Filter, Flow, Live, Observation, Place, Stream, Trace, TraceOptions, Watch,
+    WatchOptions, Watcher,
+};
 pub use podwire_core as core;
 pub use status::{Applied, Counters, EgressState, EndpointState, SessionState};
