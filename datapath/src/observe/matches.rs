@@ -5,6 +5,7 @@
 //! behind. What was moved from is written again only when no packet can be looking at it.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use aya::maps::MapData;
 use podwire_core::abi::{MatchBlock, MatchRow, limits};
@@ -29,14 +30,19 @@ pub(super) struct Matches {
     places: HashMap<u32, Block>,
     /// By row.
     used: Vec<bool>,
+    /// Rows that a packet may still be looking at, and since when none should.
+    left: Vec<(Instant, u32, u32)>,
 }
+
+/// How long rows that were left stay as they are; packets look for microseconds.
+const REST: Duration = Duration::from_secs(1);
 
 impl Matches {
     pub(super) fn open(pins: &Pins) -> Result<Self, Error> {
         let blocks = maps::reopen_hash(pins, "MATCH_BLOCKS")?;
         let rows = Table::reopen(pins, "MATCHES")?;
         let used = vec![false; limits::MATCHES as usize];
-        let mut matches = Self { blocks, rows, places: HashMap::new(), used };
+        let mut matches = Self { blocks, rows, places: HashMap::new(), used, left: Vec::new() };
         matches.clear()?;
         Ok(matches)
     }
@@ -49,6 +55,7 @@ impl Matches {
         }
         self.places.clear();
         self.used.fill(false);
+        self.left.clear();
         wait_for_packets();
         Ok(())
     }
@@ -98,13 +105,15 @@ impl Matches {
         let stored = MatchBlock { base, len: live.len() as u32 };
         self.blocks.insert(Row(place), Row(stored), 0).context(|| "writing map MATCH_BLOCKS".into())?;
         if let Some(old) = self.places.insert(place, Block { base, room, rows }) {
-            wait_for_packets();
-            self.give_back(&old);
+            self.left.push((Instant::now(), old.base, old.room));
         }
         Ok(())
     }
 
     fn take(&mut self, room: u32) -> Result<u32, Error> {
+        for (_, base, room) in self.left.extract_if(.., |(since, ..)| since.elapsed() > REST) {
+            self.used[base as usize..(base + room) as usize].fill(false);
+        }
         // Rooms are powers of two, and so are the places where they begin.
         let fits = |base: &usize| self.used[*base..base + room as usize].iter().all(|used| !used);
         let base = (0..self.used.len()).step_by(room as usize).find(fits).ok_or_else(|| {
@@ -113,10 +122,6 @@ impl Matches {
         })?;
         self.used[base..base + room as usize].fill(true);
         Ok(base as u32)
-    }
-
-    fn give_back(&mut self, block: &Block) {
-        self.used[block.base as usize..(block.base + block.room) as usize].fill(false);
     }
 
     /// Ends the rows of a trace.
@@ -136,12 +141,9 @@ impl Matches {
         for place in &empty {
             self.remove_block(*place)?;
         }
-        if !empty.is_empty() {
-            wait_for_packets();
-        }
         for place in empty {
             if let Some(block) = self.places.remove(&place) {
-                self.give_back(&block);
+                self.left.push((Instant::now(), block.base, block.room));
             }
         }
         Ok(())

@@ -291,7 +291,10 @@ mod tests {
     #[test]
     fn what_is_not_said_is_any() {
         let row = live(Filter::default()).row(1).expect("valid");
-        assert_eq!((row.source_mask, row.destination_mask, row.ports_mask, row.family), ([0; 2], [0; 2], 0, 0));
+        assert_eq!(
+            (row.source_mask, row.destination_mask, row.ports_mask, row.family),
+            ([0; 2], [0; 2], 0, 0)
+        );
         assert_eq!((row.protocol, row.tcp_flags_mask), (MatchRow::ANY_PROTOCOL, 0));
     }
 

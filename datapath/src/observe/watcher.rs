@@ -182,6 +182,11 @@ impl Watcher {
         self.until.values().filter(|until| **until > now).count()
     }
 
+    /// Rows that the datapath has for traced flows, those included whose trace is over.
+    pub fn rows(&self) -> usize {
+        self.traces.keys().filter(Result::is_ok).count()
+    }
+
     /// Wants to see drops of packets that nobody traces, at most so many per second and CPU; `None` for none.
     ///
     /// # Errors
