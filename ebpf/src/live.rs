@@ -73,6 +73,7 @@ pub fn start(packet: Skb, block: u32) -> u32 {
     let Some(MatchBlock { base, len }) = (unsafe { maps::MATCH_BLOCKS.get(block) }).copied() else {
         return 1;
     };
+    let shape = trace::Shape::of(&packet, facts);
     for number in 0..limits::MATCH_BLOCK {
         if number >= len {
             return 1;
@@ -81,7 +82,9 @@ pub fn start(packet: Skb, block: u32) -> u32 {
             return 1;
         };
         // SAFETY: user space writes a row before it is in a block; the two counts are changed by atomic operations.
-        if trace::matches(unsafe { &*row }, facts) && take(packet, facts, draft, row, own, now, arrived) {
+        if trace::matches(unsafe { &*row }, facts, &shape)
+            && take(packet, facts, draft, row, own, now, arrived)
+        {
             return tagged(draft.key.tag);
         }
     }

@@ -148,6 +148,16 @@ pub struct Filter {
     pub icmp_code: Option<u8>,
     /// TCP flags: value and mask.
     pub tcp_flags: Option<(u8, u8)>,
+    /// Time to live, or hop limit.
+    pub ttl: Option<u8>,
+    /// IPv4's total length, or IPv6's payload length.
+    pub length: Option<u16>,
+    /// IPv4's flags, the three bits beside the fragment offset.
+    pub ip_flags: Option<u8>,
+    /// Identifier of an ICMP echo.
+    pub echo_id: Option<u16>,
+    /// Sequence number of an ICMP echo.
+    pub echo_sequence: Option<u16>,
 }
 
 /// Live packets that become traced.
@@ -212,6 +222,8 @@ impl Live {
         }
         let [(source, source_mask), (destination, destination_mask)] = prefixes.map(prefix_words);
         let (tcp_flags, tcp_flags_mask) = filter.tcp_flags.unwrap_or((0, 0));
+        let half = |number: Option<u16>| number.map_or((0, 0), |number| (u32::from(number), 0xffff));
+        let [(id, id_mask), (sequence, sequence_mask)] = [filter.echo_id, filter.echo_sequence].map(half);
         Ok(MatchRow {
             until,
             source,
@@ -231,6 +243,12 @@ impl Live {
             count: self.count,
             sampling: self.sampling.max(1),
             capture: self.capture,
+            ttl: filter.ttl.map_or(0, u32::from),
+            length: filter.length.map_or(0, u32::from),
+            ip_flags: filter.ip_flags.map_or(0, u32::from),
+            ip_flags_mask: if filter.ip_flags.is_some() { 7 } else { 0 },
+            echo: id << 16 | sequence,
+            echo_mask: id_mask << 16 | sequence_mask,
             ..MatchRow::default()
         })
     }

@@ -233,6 +233,18 @@ pub struct MatchRow {
     pub sampling: u32,
     /// Bytes of each packet that are captured.
     pub capture: u32,
+    /// Time to live or hop limit; 0 for any.
+    pub ttl: u32,
+    /// IPv4's total length, IPv6's payload length; 0 for any.
+    pub length: u32,
+    /// IPv4's flags, the three bits beside the fragment offset, under their mask.
+    pub ip_flags: u32,
+    /// Their mask.
+    pub ip_flags_mask: u32,
+    /// Identifier and sequence number of an ICMP echo under their mask.
+    pub echo: u32,
+    /// Their mask.
+    pub echo_mask: u32,
     /// Zero.
     pub pad: u32,
 }

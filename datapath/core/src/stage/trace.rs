@@ -99,29 +99,69 @@ impl TraceKey {
     }
 }
 
+/// What rows are compared with, read once for all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    ports: u32,
+    hops: u32,
+    length: u32,
+    ip_flags: u32,
+    echo: u32,
+}
+
+impl Shape {
+    /// Of a packet.
+    #[inline(always)]
+    pub fn of<P: Packet>(packet: &P, facts: &Facts) -> Self {
+        let network = facts.network_offset as usize;
+        let v4 = matches!(facts.mode, Mode::V4);
+        let length_at = if v4 { ipv4::TOTAL_LENGTH_OFFSET } else { ipv6::PAYLOAD_LENGTH_OFFSET };
+        let flags = if v4 { packet.read::<1>(network + ipv4::FRAGMENT_OFFSET) } else { None };
+        let ports = match facts.transport {
+            Transport::Portless => 0,
+            Transport::Icmp | Transport::Ports => {
+                (facts.source_port as u32) << 16 | facts.destination_port as u32
+            }
+        };
+        let echo = match facts.transport {
+            Transport::Icmp => packet.read::<4>(packet.opaque(facts.transport_offset) as usize + 4),
+            _ => None,
+        };
+        Self {
+            ports,
+            hops: hops(packet, facts) as u32,
+            length: packet.read::<2>(network + length_at).map_or(0, u16::from_be_bytes) as u32,
+            ip_flags: flags.map_or(0, |[byte]| byte >> 5) as u32,
+            echo: echo.map_or(0, u32::from_be_bytes),
+        }
+    }
+}
+
 /// Whether a packet is one of those that become traced.
 #[inline(always)]
-pub const fn matches(row: &MatchRow, facts: &Facts) -> bool {
-    let ports = match facts.transport {
-        Transport::Portless => 0,
-        Transport::Icmp | Transport::Ports => {
-            (facts.source_port as u32) << 16 | facts.destination_port as u32
-        }
-    };
+pub const fn matches(row: &MatchRow, facts: &Facts, shape: &Shape) -> bool {
     // Differences are gathered, so that the verifier has one branch to follow.
     let mut differs = (facts.source.high & row.source_mask[0]) ^ row.source[0];
     differs |= (facts.source.low & row.source_mask[1]) ^ row.source[1];
     differs |= (facts.destination.high & row.destination_mask[0]) ^ row.destination[0];
     differs |= (facts.destination.low & row.destination_mask[1]) ^ row.destination[1];
-    differs |= ((ports & row.ports_mask) ^ row.ports) as u64;
+    differs |= ((shape.ports & row.ports_mask) ^ row.ports) as u64;
     differs |= ((facts.tcp_flags as u32 & row.tcp_flags_mask) ^ row.tcp_flags) as u64;
-    if row.family != 0 {
-        differs |= (family(facts) ^ row.family) as u64;
-    }
+    differs |= ((shape.ip_flags & row.ip_flags_mask) ^ row.ip_flags) as u64;
+    differs |= ((shape.echo & row.echo_mask) ^ row.echo) as u64;
+    differs |= other_than(family(facts), row.family);
+    differs |= other_than(shape.hops, row.ttl);
+    differs |= other_than(shape.length, row.length);
     if row.protocol != MatchRow::ANY_PROTOCOL {
         differs |= (facts.protocol as u32 ^ row.protocol) as u64;
     }
     differs == 0
+}
+
+/// Not 0 when a number is another one than is wanted; 0 wants any.
+#[inline(always)]
+const fn other_than(number: u32, wanted: u32) -> u64 {
+    if wanted == 0 { 0 } else { (number ^ wanted) as u64 }
 }
 
 /// A number that tells packets of a flow apart, of what no hop and no translation changes: TCP's sequence number, an
@@ -180,9 +220,14 @@ mod tests {
             ports_mask: 0xffff,
             family: 4,
             protocol: 17,
+            ttl: 64,
+            length: 32,
+            ip_flags: 0,
+            ip_flags_mask: 7,
             ..any()
         };
-        assert!(matches(&any(), &facts) && matches(&own, &facts));
+        let shape = Shape::of(&&frame[..], &facts);
+        assert!(matches(&any(), &facts, &shape) && matches(&own, &facts, &shape));
         let strangers = [
             MatchRow { source: [ten + (1 << 56), 0], ..own },
             MatchRow { destination: [six + (1 << 32), 0], ..own },
@@ -191,9 +236,13 @@ mod tests {
             MatchRow { family: 6, ..own },
             MatchRow { protocol: 6, ..own },
             MatchRow { tcp_flags: 2, tcp_flags_mask: 2, ..own },
+            MatchRow { ttl: 63, ..own },
+            MatchRow { length: 33, ..own },
+            MatchRow { ip_flags: 2, ..own },
+            MatchRow { echo: 7, echo_mask: 7, ..own },
         ];
         for row in strangers {
-            assert!(!matches(&row, &facts), "{row:?}");
+            assert!(!matches(&row, &facts, &shape), "{row:?}");
         }
     }
 
