@@ -128,6 +128,8 @@ pub struct Datapath {
     updated: HashSet<(u32, Direction)>,
     /// Endpoints whose packets somebody traces: they have programs for as long.
     traced: BTreeSet<String>,
+    /// A program tells what leaves by the uplink.
+    uplink_is_seen: bool,
     /// The endpoints of this node among the targets of the generation in force.
     pods: Vec<(u32, String)>,
     _log: Option<LogCarrier>,
@@ -190,6 +192,7 @@ impl Datapath {
             attached: HashMap::new(),
             updated: HashSet::new(),
             traced: BTreeSet::new(),
+            uplink_is_seen: false,
             pods: Vec::new(),
             _log: log,
             options,
@@ -319,7 +322,12 @@ impl Datapath {
         self.give_stages()
     }
 
-    /// The endpoint that has an address, and what it is reached by.
+    /// Whether a program tells what leaves by the uplink; see [`Watcher::watch_uplink`](crate::Watcher::watch_uplink).
+    pub fn sees_uplink(&self) -> bool {
+        self.uplink_is_seen
+    }
+
+    /// How an endpoint is attached to the node; `None` for one that is not.
     ///
     /// # Errors
     /// `Kernel`.

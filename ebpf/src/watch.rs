@@ -127,6 +127,8 @@ const ENDED: u32 = 2;
 pub const DSCP: u32 = 4;
 /// The same of one that is told of because it is dropped.
 const TELL_ALL: u32 = 8;
+/// What [`live::start`](crate::live::start) returns besides of one that comes from another node.
+pub const RECEIVED: u32 = 16;
 /// Beside a row's flags: nothing is told any more, but what has a tag still loses it.
 const OVER: u32 = 1 << 31;
 
@@ -254,6 +256,9 @@ pub fn write(packet: Skb, word: u32, ifindex: u32, policy: u32, number: u32) -> 
     };
     row.trace = trace.number;
     row.flags = trace.flags & TraceRow::FLAG_REPLY;
+    if word >> 8 & (LEAVES | ENDS) != 0 {
+        row.flags |= ObservationRow::FLAG_LAST;
+    }
     row.time_ns = Maps.now();
     row.mac = mac;
     row.ifindex = ifindex;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use podwire_harness::{Cluster, ClusterOptions, Ping, SERVER_V4, SERVER_V6, Wiring, eventually};
+use podwire_harness::{
+    Capture, Cluster, ClusterOptions, Ping, SERVER_V4, SERVER_V6, Scratch, Wiring, eventually,
+};
 use podwire_tests::agents;
 use podwire_tests::egress::egress;
 use podwire_tests::flows::{begin, get, guard, lasting, refused, told, trace};
@@ -235,5 +237,54 @@ fn root_deaths_end_traces() -> Result<()> {
     ensure!(found["status"]["reason"] == "the agent ended while the trace ran", "{found}");
     cluster.nodes[0].agent()?.cli_ok(&["delete", "traceflow", "kept"])?;
     ensure!(get(&cluster.nodes[0], "kept").is_none());
+    Ok(())
+}
+
+/// Beside a CNI: programs come for the time of a trace; what leaves is seen at the uplink, and goes no further.
+#[test]
+fn root_beside_a_cni_traces_come_to_their_end() -> Result<()> {
+    for wiring in [Wiring::Bridge, Wiring::Routed] {
+        let cluster = agents::cluster(ClusterOptions { wiring, ..ClusterOptions::default() })?;
+        cluster.router_knows_pods()?;
+        let node = &cluster.nodes[0];
+        let (from, to) = (&node.pods[0], &node.pods[1]);
+        for destination in [&to.v4, &to.v6] {
+            let spec = json!({
+                "source": {"pod": from.name},
+                "destination": {"ip": destination},
+                "packet": {"transportHeader": {"tcp": {"dstPort": 80}}},
+            });
+            let over = trace(node, "near", &spec)?;
+            ensure!(
+                told(&over) == ["node-1 sender: SpoofGuard Forwarded, Forwarding Delivered"],
+                "{wiring:?} {over}"
+            );
+        }
+        let scratch = Scratch::new()?;
+        let capture = Capture::start(&cluster.server, "eth0", scratch.path(), "tcp or icmp[0] == 8", 0)?;
+        for server in [SERVER_V4, SERVER_V6] {
+            let spec = json!({
+                "source": {"pod": from.name},
+                "destination": {"ip": server},
+                "packet": {"transportHeader": {"tcp": {"dstPort": 80}}},
+            });
+            let over = trace(node, "out", &spec)?;
+            ensure!(
+                told(&over) == ["node-1 sender: SpoofGuard Forwarded, Forwarding ForwardedOutOfNetwork"],
+                "{wiring:?} {over}"
+            );
+        }
+        // Live traffic goes out as it came.
+        let spec = json!({"source": {"pod": from.name}, "destination": {"ip": SERVER_V4}, "liveTraffic": true, "replies": true});
+        let begun = begin(node, "live", &spec)?;
+        let heard = Ping { destination: SERVER_V4.into(), count: 3, ..Ping::default() }.run(&from.netns)?;
+        ensure!(heard.received == 3, "{heard:?}");
+        let over = begun.finish()?;
+        let expected =
+            ["node-1 sender: SpoofGuard Forwarded, Forwarding ForwardedOutOfNetwork, Forwarding Delivered"];
+        ensure!(told(&over) == expected, "{wiring:?} {over}");
+        let rows = Capture::fields(&capture.stop(), 4789, "", &["ip.dsfield.dscp", "icmp.type"])?;
+        ensure!(rows == [["0", "8"], ["0", "8"], ["0", "8"]], "{rows:?}");
+    }
     Ok(())
 }

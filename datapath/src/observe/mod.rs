@@ -124,6 +124,8 @@ pub struct Observation {
     pub identity: u32,
     /// Whether the packet is the answer to a traced one.
     pub reply: bool,
+    /// Whether this node says no more of it.
+    pub last: bool,
 }
 
 /// Observations of one class, in the order of their ring.
@@ -209,6 +211,7 @@ impl Stream {
             lost_before: row.lost,
             identity: row.identity,
             reply: row.flags & TraceRow::FLAG_REPLY != 0,
+            last: row.flags & ObservationRow::FLAG_LAST != 0,
         })
     }
 }

@@ -100,16 +100,17 @@ pub struct Plan {
     pub elsewhere: Option<String>,
 }
 
-/// Plans a trace on this node. `seed`: what every node makes the same numbers of.
+/// Plans a trace on this node. `host`: the CNI forwards. `seed`: what every node makes the same numbers of.
 ///
 /// # Errors
 /// Why there can be no such trace.
-pub fn plan(trace: &Traceflow, ends: &Ends, seed: u64) -> Result<Plan, String> {
+pub fn plan(trace: &Traceflow, ends: &Ends, host: bool, seed: u64) -> Result<Plan, String> {
     let goal = Goal { packets: trace.count, replies: trace.replies, dropped_only: trace.dropped_only };
     let options = TraceOptions {
         ends: !trace.live && !trace.deliver,
         replies: trace.replies,
-        translated: matches!(ends.destination, End::Service { .. }),
+        // Where the host's stack forwards, it may translate as well.
+        translated: host || matches!(ends.destination, End::Service { .. }),
         dropped_only: trace.dropped_only,
         ..TraceOptions::default()
     };

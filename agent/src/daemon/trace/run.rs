@@ -79,11 +79,11 @@ impl Local {
         }
     }
 
-    /// Another node that has the packet now, and where it was sent.
-    pub fn handed_on(&self) -> Option<std::net::IpAddr> {
+    /// Whether another node has a packet now, and where it was sent if that is known.
+    pub fn handed_on(&self) -> Option<Option<std::net::IpAddr>> {
         let packets = self.story.packets();
-        let last = packets.iter().filter(|packet| packet.end() == Some(End::HandedOn));
-        last.flat_map(|packet| &packet.observations).filter_map(|seen| seen.tunnel_destination).next_back()
+        let last = packets.iter().rfind(|packet| packet.end() == Some(End::HandedOn))?;
+        Some(last.observations.iter().filter_map(|seen| seen.tunnel_destination).next_back())
     }
 
     /// Why it is not over at the deadline.
@@ -137,9 +137,15 @@ pub async fn alone(here: Here<'_>, mut local: Local, mut state: State, tell: imp
     match local.handed_on() {
         None => State { phase: Phase::Succeeded, ..state },
         Some(address) => {
-            let node = (here.peer)(address).unwrap_or_else(|| "the node".into());
+            let node = address.map_or_else(
+                || "another node".to_owned(),
+                |address| match (here.peer)(address) {
+                    Some(node) => format!("{node} ({address})"),
+                    None => format!("the node at {address}"),
+                },
+            );
             state.failed(format!(
-                "{node} ({address}) has the packet and does not answer: nodes see each other's traces through the Kubernetes API"
+                "{node} has the packet and does not answer: nodes see each other's traces through the Kubernetes API"
             ))
         }
     }

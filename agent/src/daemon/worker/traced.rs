@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use podwire_datapath::object::{Endpoint, NamespacedName, TraceDestination, TraceSource, Traceflow};
-use podwire_datapath::{Attachment, Error};
+use podwire_datapath::{Attachment, Error, Forwarding};
 
 use super::{Trouble, Worker};
 use crate::daemon::trace::{End, Ends, Planned, plan};
@@ -32,7 +32,8 @@ impl Worker {
             source,
             destination,
         };
-        let plan = plan(trace, &ends, seed).map_err(|line| Trouble::Refused(vec![line]))?;
+        let host = self.here.forwarding == Forwarding::Host;
+        let plan = plan(trace, &ends, host, seed).map_err(|line| Trouble::Refused(vec![line]))?;
         let injector = self.datapath.injector().map_err(failed)?;
         for endpoint in &plan.endpoints {
             *self.traced.entry(endpoint.clone()).or_default() += 1;
@@ -59,6 +60,10 @@ impl Worker {
     fn tell_traced(&mut self) {
         if let Err(error) = self.datapath.set_traced(self.traced.keys().cloned().collect()) {
             tracing::error!(%error, "programs for traces");
+        }
+        let seen = self.datapath.sees_uplink();
+        if let Err(error) = self.feed.tracer().with_watcher(|watcher| watcher.watch_uplink(seen)) {
+            tracing::error!(%error, "saying that the uplink is watched");
         }
     }
 

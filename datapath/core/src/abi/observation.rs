@@ -187,6 +187,8 @@ impl TraceRow {
     pub const FLAG_REPLIES: u32 = 1 << 3;
     /// It goes on where the destination is translated.
     pub const FLAG_TRANSLATED: u32 = 1 << 4;
+    /// The packet comes from another node, without its tag.
+    pub const FLAG_RECEIVED: u32 = 1 << 5;
 }
 
 /// Which packets become traced: a row of map `MATCHES`. A field whose mask is 0 is any.
@@ -347,10 +349,15 @@ pub struct ObservationRow {
     pub tag: u8,
     /// Tells the packets of a trace apart: of what no hop and no translation changes.
     pub identity: u32,
-    /// [`TraceRow::FLAG_REPLY`], or 0.
+    /// [`TraceRow::FLAG_REPLY`], [`ObservationRow::FLAG_LAST`].
     pub flags: u32,
     /// Zero.
     pub pad: u32,
+}
+
+impl ObservationRow {
+    /// The packet has lost its tag, or ended: this node says no more of it.
+    pub const FLAG_LAST: u32 = 1 << 16;
 }
 
 /// How many observations of a class there were: row [`Class`] of the per-CPU map `OBSERVATION_COUNTERS`.
