@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::builder::styling::{AnsiColor, Style};
 
 use super::result::{Observation, Trace};
-use super::route::{Route, routes};
+use super::route::{Route, is_single, routes};
 use super::verdict::{Outcome, duration, sentences};
 
 const BOLD: Style = Style::new().bold();
@@ -22,8 +22,7 @@ pub fn draw(trace: &Trace) -> String {
     let packet = packet(trace).map_or_else(String::new, |packet| format!("  {packet}"));
     line(&mut text, &format!("{BOLD}{source} → {destination}{BOLD:#}{packet}"));
     let routes = routes(trace);
-    let single = routes.iter().filter(|route| !route.reply).all(|route| route.packets.len() == 1)
-        && routes.iter().filter(|route| !route.reply).count() <= 1;
+    let single = is_single(&routes);
     let width = routes.iter().flat_map(|route| &route.hops).map(|hop| about(hop.seen).chars().count()).max();
     for route in &routes {
         let title = route.title(single);

@@ -17,7 +17,7 @@ pub use svg::svg;
 
 use super::path::{about, packet, plain};
 use super::result::{Observation, Trace};
-use super::route::{End, Route, routes};
+use super::route::{End, Route, is_single, routes};
 use super::verdict::{Outcome, duration, sentences};
 
 /// What every form draws.
@@ -92,8 +92,7 @@ impl Look {
 impl Picture {
     fn of(trace: &Trace) -> Self {
         let routes = routes(trace);
-        let single = routes.iter().filter(|route| !route.reply).count() <= 1
-            && routes.iter().all(|route| route.packets.len() == 1);
+        let single = is_single(&routes);
         let mut next = 0;
         let columns = routes.iter().map(|route| Column::of(trace, route, single, &mut next)).collect();
         let any = |end: &str| if end.is_empty() { "anywhere".to_owned() } else { plain(end) };
@@ -148,7 +147,10 @@ impl Column {
             let first = frames.last().is_some_and(|frame| frame.steps.is_empty());
             let latency = hop.seen.latency_ns.map_or_else(String::new, duration);
             let arrow = match (first, tunnel) {
-                (true, tunnel) if !tunnel.is_empty() => format!("tunnel to {}", plain(tunnel)),
+                (true, tunnel) if !tunnel.is_empty() => {
+                    let after = if latency.is_empty() { latency } else { format!(", {latency}") };
+                    format!("tunnel to {}{after}", plain(tunnel))
+                }
                 _ => latency,
             };
             tunnel = hop.seen.text("tunnelDstIP").unwrap_or(tunnel);

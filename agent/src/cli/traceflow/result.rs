@@ -1,7 +1,7 @@
 //! What is known of a trace. In: the object as the agent answers it, or a document that was saved. Out: typed
 //! results, and the routes that packets took through them.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 /// A trace and its results, in the order in which `antctl` prints them.
@@ -16,11 +16,11 @@ pub struct Trace {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Where the packet comes from.
-    #[serde(default)]
+    /// Where the packet comes from; empty for anywhere.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
-    /// Where it goes to.
-    #[serde(default)]
+    /// Where it goes to; empty for anywhere.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub destination: String,
     /// What each node saw, in the order of the path.
     #[serde(default)]
@@ -51,27 +51,23 @@ pub struct NodeResult {
 }
 
 /// What a stage did with a packet.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Observation {
     /// Which stage.
     pub component: String,
     /// Which part of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub component_info: Option<String>,
     /// What it did.
     pub action: String,
     /// Why it dropped.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Number of the packet, when several are traced.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub packet: Option<u64>,
     /// `reply` for an answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
     /// Nanoseconds since the observation before.
-    #[serde(rename = "latencyNs", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "latencyNs")]
     pub latency_ns: Option<i64>,
     /// Everything else, as it was written.
     #[serde(flatten)]
@@ -106,6 +102,52 @@ pub struct CapturedPacket {
     /// Everything else.
     #[serde(flatten)]
     pub more: Map<String, Value>,
+}
+
+/// Keys in the order in which they are printed; others follow.
+const KEYS: [&str; 23] = [
+    "component",
+    "componentInfo",
+    "action",
+    "reason",
+    "packet",
+    "direction",
+    "pod",
+    "dstMAC",
+    "policy",
+    "networkPolicy",
+    "networkPolicyRule",
+    "egress",
+    "egressIP",
+    "egressNode",
+    "ttl",
+    "translatedSrcIP",
+    "translatedDstIP",
+    "tunnelDstIP",
+    "srcPodIP",
+    "time",
+    "latencyNs",
+    "length",
+    "interface",
+];
+
+impl Serialize for Observation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let own: [(&str, Option<Value>); 7] = [
+            ("component", Some(self.component.clone().into())),
+            ("componentInfo", self.component_info.clone().map(Into::into)),
+            ("action", Some(self.action.clone().into())),
+            ("reason", self.reason.clone().map(Into::into)),
+            ("packet", self.packet.map(Into::into)),
+            ("direction", self.direction.clone().map(Into::into)),
+            ("latencyNs", self.latency_ns.map(Into::into)),
+        ];
+        let own = own.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let more = self.more.iter().map(|(key, value)| (key.as_str(), value.clone()));
+        let mut all: Vec<(&str, Value)> = own.chain(more).collect();
+        all.sort_by_key(|(key, _)| KEYS.iter().position(|known| known == key).unwrap_or(KEYS.len()));
+        serializer.collect_map(all)
+    }
 }
 
 impl Observation {

@@ -127,6 +127,12 @@ pub fn routes(trace: &Trace) -> Vec<Route<'_>> {
     routes
 }
 
+/// Whether there is but one packet, and no more than one answer to it.
+pub fn is_single(routes: &[Route<'_>]) -> bool {
+    routes.iter().filter(|route| !route.reply).count() <= 1
+        && routes.iter().all(|route| route.packets.len() == 1)
+}
+
 /// `1, 3-7` of numbers in their order.
 fn ranges(numbers: &[u64]) -> String {
     let mut parts: Vec<(u64, u64)> = Vec::new();

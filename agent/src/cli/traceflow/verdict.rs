@@ -3,7 +3,7 @@
 use podwire_datapath::core::abi::Reason;
 
 use super::result::Trace;
-use super::route::{End, Hop, Route, routes};
+use super::route::{End, Hop, Route, is_single, routes};
 
 /// What became of a trace, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,8 +50,7 @@ impl Outcome {
 pub fn sentences(trace: &Trace) -> Vec<(Outcome, String)> {
     let routes = routes(trace);
     let failed = trace.phase == "Failed";
-    let single = routes.iter().filter(|route| !route.reply).all(|route| route.packets.len() == 1)
-        && routes.iter().filter(|route| !route.reply).count() <= 1;
+    let single = is_single(&routes);
     let mut said: Vec<(Outcome, String)> = routes
         .iter()
         .map(|route| {

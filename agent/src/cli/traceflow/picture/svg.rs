@@ -17,29 +17,42 @@ const LINE: f64 = 17.0;
 const PADDING: f64 = 12.0;
 /// Pixels between two boxes, where the arrow is.
 const GAP: f64 = 30.0;
+/// Pixels between an arrow and what stands at it.
+const BESIDE: f64 = 8.0;
 /// Pixels around a frame's boxes.
 const INSET: f64 = 16.0;
 /// Pixels around everything.
 const MARGIN: f64 = 20.0;
 
+/// Colours are written out for both: many viewers know no variables, and those without media queries show the
+/// light ones.
 const STYLE: &str = "
-    svg { --ink: #1f2328; --paper: #ffffff; --box: #f6f8fa; --frame: #8c959f; --good: #1a7f37; --bad: #cf222e; --dim: #59636e; }
-    @media (prefers-color-scheme: dark) {
-      svg { --ink: #e6edf3; --paper: #0d1117; --box: #161b22; --frame: #6e7681; --good: #3fb950; --bad: #f85149; --dim: #9198a1; }
-    }
-    .paper { fill: var(--paper); }
-    text { fill: var(--ink); font: 12px ui-monospace, monospace; }
+    .paper { fill: #ffffff; }
+    text { fill: #1f2328; font: 12px ui-monospace, monospace; }
     .heading { font-weight: bold; }
-    .dim { fill: var(--dim); }
-    .frame { fill: none; stroke: var(--frame); }
-    .box { fill: var(--box); stroke: var(--ink); }
+    .dim { fill: #59636e; }
+    .frame { fill: none; stroke: #8c959f; }
+    .box { fill: #f6f8fa; stroke: #1f2328; }
     .side .box { stroke-dasharray: 2 3; }
-    .good .box { stroke: var(--good); stroke-width: 2; }
-    .bad .box { stroke: var(--bad); stroke-width: 3; stroke-dasharray: 7 3; }
-    .good .action, .arrived { fill: var(--good); font-weight: bold; }
-    .bad .action, .dropped { fill: var(--bad); font-weight: bold; }
-    .arrow { stroke: var(--ink); fill: none; marker-end: url(#head); }
-    #head path { fill: var(--ink); }
+    .good .box { stroke: #1a7f37; stroke-width: 2; }
+    .bad .box { stroke: #cf222e; stroke-width: 3; stroke-dasharray: 7 3; }
+    .good .action, .arrived { fill: #1a7f37; font-weight: bold; }
+    .bad .action, .dropped { fill: #cf222e; font-weight: bold; }
+    .arrow { stroke: #1f2328; fill: none; marker-end: url(#head); }
+    #head path { fill: #1f2328; }
+    @media (prefers-color-scheme: dark) {
+      .paper { fill: #0d1117; }
+      text { fill: #e6edf3; }
+      .dim { fill: #9198a1; }
+      .frame { stroke: #6e7681; }
+      .box { fill: #161b22; stroke: #e6edf3; }
+      .good .box { stroke: #3fb950; }
+      .bad .box { stroke: #f85149; }
+      .good .action, .arrived { fill: #3fb950; }
+      .bad .action, .dropped { fill: #f85149; }
+      .arrow { stroke: #e6edf3; }
+      #head path { fill: #e6edf3; }
+    }
 ";
 
 /// Draws a trace.
@@ -65,7 +78,10 @@ pub fn svg(trace: &Trace) -> String {
     for column in &picture.columns {
         let frames = column.frames.iter().map(|frame| frame.title.as_str());
         let lines = column.steps().flat_map(|step| &step.lines).map(String::as_str);
-        let width = longest(&mut lines.chain(frames).chain([column.title.as_str()])) + 2.0 * PADDING;
+        let boxes = longest(&mut lines.chain(frames).chain([column.title.as_str()])) + 2.0 * PADDING;
+        // What stands at an arrow begins in the middle.
+        let arrows = longest(&mut column.steps().map(|step| step.arrow.as_str()));
+        let width = boxes.max(2.0 * (arrows + BESIDE - INSET));
         body.y = top;
         body.column(column, x, width);
         bottom = bottom.max(body.y);
@@ -118,26 +134,22 @@ impl Body {
 
     fn frame(&mut self, frame: &Frame, x: f64, width: f64) {
         let middle = x + INSET + width / 2.0;
-        let heading = LINE + PADDING;
-        let arrow = frame.steps.first().map_or("", |step| step.arrow.as_str());
-        // The arrow into the frame ends at its first box.
-        let top = self.y + GAP;
-        self.arrow(middle, GAP + heading + PADDING, arrow);
-        let start = self.y;
+        self.arrow(middle, GAP, frame.steps.first().map_or("", |step| step.arrow.as_str()));
+        let top = self.y;
         self.text.push_str("  <g>\n");
+        self.line(x + PADDING, "heading", &shortened(&frame.title));
+        self.y += PADDING;
         for (number, step) in frame.steps.iter().enumerate() {
             if number > 0 {
                 self.arrow(middle, GAP, &step.arrow);
             }
             self.step(step, x + INSET, width);
         }
-        let (bottom, title) = (self.y + INSET, escaped(&shortened(&frame.title)));
-        let (whole, wide) = (bottom - top, width + 2.0 * INSET);
+        let bottom = self.y + INSET;
+        let (height, wide) = (bottom - top, width + 2.0 * INSET);
         self.put(&format!(
-            "<rect class=\"frame\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"{wide:.1}\" height=\"{whole:.1}\" rx=\"10\"/>"
+            "<rect class=\"frame\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"{wide:.1}\" height=\"{height:.1}\" rx=\"10\"/>"
         ));
-        let (left, line) = (x + PADDING, start - PADDING - PADDING / 2.0);
-        self.put(&format!("<text class=\"heading\" x=\"{left:.1}\" y=\"{line:.1}\">{title}</text>"));
         self.text.push_str("  </g>\n");
         self.y = bottom;
     }
@@ -146,7 +158,7 @@ impl Body {
         let (from, to) = (self.y, self.y + length);
         self.put(&format!("<path class=\"arrow\" d=\"M{x:.1} {from:.1} V{to:.1}\"/>"));
         if !label.is_empty() {
-            let (left, line, label) = (x + 8.0, from + GAP / 2.0 + 4.0, escaped(&shortened(label)));
+            let (left, line, label) = (x + BESIDE, from + GAP / 2.0 + 4.0, escaped(&shortened(label)));
             self.put(&format!("<text class=\"dim\" x=\"{left:.1}\" y=\"{line:.1}\">{label}</text>"));
         }
         self.y = to;
