@@ -96,9 +96,20 @@ fn wrong_use_is_code_2_and_names_what_is_allowed() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in
-        ["agent", "cleanup", "apply", "delete", "get", "describe", "check", "completion", "man", "version"]
-    {
+    for command in [
+        "agent",
+        "cleanup",
+        "apply",
+        "delete",
+        "get",
+        "describe",
+        "check",
+        "completion",
+        "man",
+        "version",
+        "observe",
+        "traceflow",
+    ] {
         let output = podwire(Path::new("/nonexistent"), &[command, "--help"]);
         assert_eq!(output.status.code(), Some(0), "{command}");
         assert!(stdout(&output).contains(&format!("Examples:\n  podwire {command}")), "{}", stdout(&output));

@@ -1,0 +1,80 @@
+//! Packets as pcapng. In: a trace whose packets were captured. Out: a file with an interface for the trace and a
+//! block for each packet, from its IP header on.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use pcap_file::DataLink;
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+
+use super::result::Trace;
+use super::verdict::sentences;
+use crate::failure::Failure;
+
+/// Timestamps are written in nanoseconds: ten to the power of minus nine.
+const NANOSECONDS: u8 = 9;
+
+/// Writes the packets of a trace; fails when none of them has bytes.
+pub fn write(file: &Path, trace: &Trace) -> Result<(), Failure> {
+    let packets: Vec<(usize, &str, Option<u32>)> = trace
+        .packets()
+        .enumerate()
+        .filter_map(|(number, packet)| Some((number + 1, packet.data.as_deref()?, packet.length)))
+        .collect();
+    if packets.is_empty() {
+        let _ = writeln!(
+            anstream::stderr(),
+            "warning: no packet was captured; {} is not written",
+            file.display()
+        );
+        return Ok(());
+    }
+    write_packets(file, trace, &packets).with_context(|| format!("writing {}", file.display()))?;
+    Ok(())
+}
+
+fn write_packets(file: &Path, trace: &Trace, packets: &[(usize, &str, Option<u32>)]) -> Result<()> {
+    let mut writer = PcapNgWriter::new(BufWriter::new(File::create(file)?))?;
+    let verdict: Vec<String> = sentences(trace).into_iter().map(|(_, words)| words).collect();
+    writer.write_pcapng_block(InterfaceDescriptionBlock {
+        linktype: DataLink::RAW,
+        snaplen: 0,
+        options: vec![
+            InterfaceDescriptionOption::IfName(Cow::Borrowed(&trace.name)),
+            InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+            InterfaceDescriptionOption::Comment(Cow::Owned(verdict.join("; "))),
+        ],
+    })?;
+    for (number, data, length) in packets {
+        let data = STANDARD.decode(data).with_context(|| format!("packet {number} is no base64"))?;
+        let captured = u32::try_from(data.len())?;
+        writer.write_pcapng_block(EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: seen_at(trace, *number as u64),
+            original_len: length.unwrap_or(captured).max(captured),
+            data: Cow::Owned(data),
+            options: vec![EnhancedPacketOption::Comment(Cow::Owned(format!("packet {number}")))],
+        })?;
+    }
+    writer.into_inner().flush()?;
+    Ok(())
+}
+
+/// When the first stage saw a packet.
+fn seen_at(trace: &Trace, number: u64) -> Duration {
+    let all = trace.results.iter().flat_map(|result| &result.observations);
+    let time = all.filter(|seen| seen.packet.unwrap_or(1) == number).find_map(|seen| seen.text("time"));
+    time.and_then(|time| humantime::parse_rfc3339(time).ok())
+        .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
+        .unwrap_or_default()
+}
