@@ -170,5 +170,6 @@ pub fn meaning(word: &str) -> Option<&'static str> {
         Reason::TunnelUnknown => "what came by the overlay is none of this cluster's tunnels",
         Reason::OverlaySpoofed => "its source does not belong to the node that sent it",
         Reason::TtlExceeded => "its time to live is up",
+        Reason::TraceEnded => "it was injected for a trace that ended there",
     })
 }
