@@ -9,6 +9,7 @@ mod devices;
 mod flows;
 mod health;
 mod install;
+mod kernel;
 mod returns;
 mod traced;
 mod ways;
@@ -130,6 +131,8 @@ pub struct Datapath {
     traced: BTreeSet<String>,
     /// A program tells what leaves by the uplink.
     uplink_is_seen: bool,
+    /// A program tells what the kernel's own stack drops.
+    kernel_drops: Option<kernel::Attached>,
     /// The endpoints of this node among the targets of the generation in force.
     pods: Vec<(u32, String)>,
     _log: Option<LogCarrier>,
@@ -193,6 +196,7 @@ impl Datapath {
             updated: HashSet::new(),
             traced: BTreeSet::new(),
             uplink_is_seen: false,
+            kernel_drops: None,
             pods: Vec::new(),
             _log: log,
             options,
@@ -200,6 +204,7 @@ impl Datapath {
         let links = datapath.netdev.links()?;
         datapath.ensure_private_devices(&links)?;
         datapath.find_attached(&links)?;
+        datapath.describe_kernel()?;
         datapath.find_returns()?;
         Ok(datapath)
     }
@@ -319,6 +324,10 @@ impl Datapath {
         self.traced = endpoints;
         let links = self.netdev.links()?;
         self.attach_endpoints(&links);
+        let watched = !self.traced.is_empty();
+        if let Err(error) = self.attach_kernel_drops(watched) {
+            tracing::info!(%error, "traces do not tell what the kernel's own stack drops");
+        }
         self.give_stages()
     }
 

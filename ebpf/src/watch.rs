@@ -6,8 +6,8 @@
 use aya_ebpf::helpers::generated as helper;
 use podwire_core::{
     abi::{
-        Action, Class, Component, Generation, Mode, ObservationCounters, ObservationRow, Reason, TraceKey,
-        TraceRow, WatchRow, limits,
+        Action, Class, Component, Generation, INJECTED, Mode, ObservationCounters, ObservationRow, Reason,
+        TraceKey, TraceRow, WatchRow, limits,
     },
     stage::{Copies, Facts, Packet, State, Tables, lowest, trace},
 };
@@ -99,6 +99,14 @@ pub fn flags() -> u32 {
 #[inline(always)]
 pub fn has_uplink() -> bool {
     flags() & WatchRow::FLAG_UPLINK != 0
+}
+
+/// Keeps the end of a packet, whose clone goes on, from looking like a drop.
+#[inline(always)]
+pub fn went_on(packet: Skb) {
+    if is_on(false) {
+        packet.set_mark(INJECTED);
+    }
 }
 
 /// Says what a stage did.

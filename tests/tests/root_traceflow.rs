@@ -288,3 +288,38 @@ fn root_beside_a_cni_traces_come_to_their_end() -> Result<()> {
     }
     Ok(())
 }
+
+/// What the kernel's own stack drops is told with the kernel's reason, by the node where it happens alone.
+#[test]
+fn root_the_kernels_own_drops_are_told_with_its_reason() -> Result<()> {
+    let cluster = agents::cluster(ClusterOptions { wiring: Wiring::Routed, ..ClusterOptions::default() })?;
+    let node = &cluster.nodes[0];
+    let from = &node.pods[0];
+    let rules = "table inet t { chain f { type filter hook forward priority 0; tcp dport 99 drop; }; }";
+    node.netns.run(&["nft", rules])?;
+    node.netns.ip(&["route", "add", "blackhole", "203.0.114.0/24"])?;
+    node.netns.ip(&["-6", "route", "add", "blackhole", "2001:db8:bad::/48"])?;
+    let cases = [
+        (SERVER_V4, 99, 64, "NETFILTER_DROP"),
+        (SERVER_V6, 99, 64, "NETFILTER_DROP"),
+        ("203.0.114.9", 80, 64, ""),
+        ("2001:db8:bad::9", 80, 64, ""),
+        (SERVER_V4, 80, 1, ""),
+    ];
+    for (destination, port, ttl, reason) in cases {
+        let header = if destination.contains(':') { "ipv6Header" } else { "ipHeader" };
+        let hops = if destination.contains(':') { "hopLimit" } else { "ttl" };
+        let spec = json!({
+            "source": {"pod": from.name},
+            "destination": {"ip": destination},
+            "packet": {header: {hops: ttl}, "transportHeader": {"tcp": {"dstPort": port}}},
+            "timeout": 3,
+        });
+        let over = trace(node, "tf", &spec)?;
+        let line = told(&over).concat();
+        let dropped = line.contains(&format!("Forwarding Dropped kernel: {reason}"));
+        ensure!(dropped && over["status"]["phase"] == "Succeeded", "{destination}: {over}");
+        println!("{destination} {port} {ttl}: {line}");
+    }
+    Ok(())
+}

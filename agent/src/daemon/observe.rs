@@ -141,6 +141,12 @@ fn account_json(account: &Account) -> Value {
     })
 }
 
+/// Why, where that needs a word: podwire's own, or the kernel's with that name before it.
+pub fn reason(seen: &Observation) -> Option<String> {
+    let kernel = seen.kernel_reason.as_ref().map(|reason| format!("kernel: {reason}"));
+    kernel.or(seen.reason.map(|reason| reason.as_str().to_owned()))
+}
+
 /// What is not known is left out.
 fn observation_json(node: &str, seen: &Observation) -> Value {
     let time = std::time::UNIX_EPOCH + Duration::from_nanos(seen.time_ns);
@@ -152,7 +158,7 @@ fn observation_json(node: &str, seen: &Observation) -> Value {
         "trace": seen.trace,
         "component": seen.component.as_str(),
         "action": seen.action.as_str(),
-        "reason": seen.reason.map(podwire_datapath::core::abi::Reason::as_str),
+        "reason": reason(seen),
         "pod": seen.endpoint,
         "policy": seen.policy.as_ref().filter(|_| !egress),
         "egress": seen.policy.as_ref().filter(|_| egress),

@@ -84,6 +84,8 @@ pub struct Observation {
     pub action: Action,
     /// Why, where that needs a word.
     pub reason: Option<Reason>,
+    /// Why the kernel's own stack dropped it, in its words (`enum skb_drop_reason`, without the prefix).
+    pub kernel_reason: Option<String>,
     /// The endpoint that it is about.
     pub endpoint: Option<String>,
     /// Its interface, or the one where the packet was seen.
@@ -188,6 +190,8 @@ impl Stream {
             component,
             action,
             reason: row.reason.checked_sub(1).and_then(Reason::from_number),
+            kernel_reason: (row.reason & ObservationRow::KERNEL_REASON != 0)
+                .then(|| self.names.kernel_reason(row.reason & !ObservationRow::KERNEL_REASON)),
             endpoint: self.names.endpoint(row.ifindex),
             ifindex: row.ifindex,
             policy: match &egress {

@@ -126,6 +126,7 @@ mod tests {
             component,
             action,
             reason: None,
+            kernel_reason: None,
             endpoint: None,
             ifindex: 1,
             policy: None,

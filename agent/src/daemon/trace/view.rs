@@ -12,6 +12,8 @@ use podwire_datapath::traceflow::{PacketStory, Story};
 use podwire_datapath::{Capture, Flow, Observation};
 use serde_json::{Map, Value, json};
 
+use crate::daemon::observe::reason;
+
 /// One node's result, `None` while it has seen nothing.
 pub fn result(node: &str, role: &str, story: &Story, flow: Option<Flow>, many: bool) -> Option<Value> {
     let packets = story.packets();
@@ -81,10 +83,11 @@ fn observation(
         "component": seen.component.as_str(),
         "componentInfo": output.then_some("Output"),
         "action": seen.action.as_str(),
-        "reason": seen.reason.map(podwire_datapath::core::abi::Reason::as_str),
+        "reason": reason(seen),
         "pod": seen.endpoint,
         "srcPodIP": seen.source.filter(|_| guard),
-        "dstMAC": mac,
+        // Of what the kernel's own stack dropped it is not known.
+        "dstMAC": (seen.destination_mac != [0; 6]).then_some(mac),
         "ttl": (seen.ttl != 0).then_some(seen.ttl),
         "policy": seen.policy.as_ref().filter(|_| !egress),
         "egress": seen.policy.as_ref().filter(|_| egress),
