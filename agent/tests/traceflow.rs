@@ -39,7 +39,7 @@ fn file(name: &str) -> PathBuf {
 }
 
 fn text(name: &str) -> String {
-    std::fs::read_to_string(file(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    std::fs::read_to_string(file(name)).expect("a file of the test")
 }
 
 /// A result as the agent sends it: one line.
