@@ -339,7 +339,7 @@ fn results_are_kept_on_request_only() {
 #[test]
 fn how_it_ended_is_the_exit_code() {
     let said = |line: &str| format!("{{\"error\": \"{line}\", \"kind\": \"x\", \"details\": [\"{line}\"]}}");
-    let ended = "error: the agent ended before the trace; No packet was seen yet\n";
+    let ended = "error: the trace was taken away before it ended; No packet was seen yet\n";
     for (answer, code, expected) in [
         (("200 OK", line("egress_local.json")), 0, ""),
         (("200 OK", line("same_node.json")), 0, ""),
@@ -358,8 +358,8 @@ fn how_it_ended_is_the_exit_code() {
             3,
             "error: the agent's answer cannot be read: expected ident at line 1 column 2\n",
         ),
-        (("200 OK", String::new()), 4, "error: the agent ended without an answer\n"),
-        (("200 OK", "{\"metadata\":{},\"status\":{\"phase\":\"Running\"}}\n".into()), 4, ended),
+        (("200 OK", String::new()), 3, "error: the trace was taken away before anything was seen\n"),
+        (("200 OK", "{\"metadata\":{},\"status\":{\"phase\":\"Running\"}}\n".into()), 3, ended),
     ] {
         let (output, _) = traced(&WAY, vec![answer.clone()]);
         assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(code), expected), "{answer:?}");
@@ -568,7 +568,7 @@ fn packets_are_written_as_pcapng() {
             }
         }
         assert_eq!(packets.len(), count);
-        assert!(packets.iter().all(|(data, time, length)| data[0] == first
+        assert!(packets.iter().all(|(data, time, length)| data[14] == first
             && *time == seconds
             && *length >= data.len() as u32));
     }
@@ -604,7 +604,10 @@ fn traces_are_listed_described_and_deleted() {
             "✗ Dropped by SpoofGuard on node-1: SpoofedIp (its source address is not the pod's)"
         ]
     );
-    assert_eq!(rows[2][4], "✓ Left the network at node-2 as 203.0.113.7 (Egress foobar) after 56 µs");
+    assert_eq!(
+        rows[2][4],
+        "✓ Left the network at node-2 as 203.0.113.7 (Egress foobar) after 56 µs by the nodes' clocks"
+    );
     assert_eq!(rows[4][1..], ["Running", "default/web-0", "default/web-1", "-", "0s"]);
     let name = "default-web-0-to-shop-cart-cccccccc";
     let (output, _) = traced(&["describe", "traceflow", name], ok(list.clone()));

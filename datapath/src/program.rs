@@ -18,6 +18,7 @@ pub(crate) const MIRROR: &str = "mirror";
 pub(crate) const SEGMENT: &str = "segment";
 pub(crate) const RETURNED: &str = "returned";
 pub(crate) const FROM_UPLINK: &str = "from_uplink";
+pub(crate) const TO_UPLINK: &str = "to_uplink";
 
 pub(crate) const FROM_OVERLAY: &str = "from_overlay";
 pub(crate) const TO_OVERLAY: &str = "to_overlay";
@@ -26,13 +27,14 @@ pub(crate) const TO_OVERLAY: &str = "to_overlay";
 const STAGES: [&str; 3] = ["leave", "deliver", "answer"];
 
 /// All of them.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 12] = [
     FROM_POD,
     TO_POD,
     MIRROR,
     SEGMENT,
     RETURNED,
     FROM_UPLINK,
+    TO_UPLINK,
     FROM_OVERLAY,
     TO_OVERLAY,
     STAGES[0],

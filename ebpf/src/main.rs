@@ -12,6 +12,7 @@
 //! | `mirror` | tcx egress of the private mirror device | a copy | the copy, dressed, to its target |
 //! | `segment` | tcx ingress of the segmenting device's far end | a piece of a copy | the piece, dressed, to its target |
 //! | `returned` | tcx ingress of a return port | a packet from a tool | the packet, at the hook where it left |
+//! | `to_uplink` | tcx egress of the uplink, while packets are traced | what leaves | the same, without its tag |
 //! | `from_uplink` | tcx ingress of the uplink | a packet from outside | the same, out of its tunnel if that is a return port |
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(asm_experimental_arch))]
 #![allow(missing_docs, reason = "aya makes a second function of each program, undocumented")]
@@ -19,7 +20,9 @@
 mod atomic;
 mod global;
 mod handover;
+mod held;
 mod leave;
+mod live;
 mod maps;
 mod mirror;
 mod overlay;
@@ -70,6 +73,12 @@ pub fn returned(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn from_uplink(ctx: TcContext) -> i32 {
     uplink::hook(&ctx)
+}
+
+/// What leaves by the uplink.
+#[classifier]
+pub fn to_uplink(ctx: TcContext) -> i32 {
+    uplink::leaving(&ctx)
 }
 
 /// Where a pod's packet goes; `from_pod` and `deliver` end in it or come from it by a tail call.

@@ -3,6 +3,7 @@
 pub mod agents;
 pub mod crowd;
 pub mod egress;
+pub mod flows;
 #[cfg(feature = "test-run")]
 pub mod model;
 pub mod node;
@@ -14,5 +15,6 @@ pub mod spoof;
 #[cfg(feature = "test-run")]
 pub mod test_run;
 pub mod tool;
+pub mod traced;
 pub mod watched;
 pub mod wish;

@@ -16,6 +16,7 @@ mod options;
 mod place;
 mod server;
 mod store;
+mod trace;
 mod view;
 mod worker;
 
@@ -33,6 +34,8 @@ pub use options::Options;
 use crate::failure::Failure;
 use observe::Feed;
 use options::LogFormat;
+use tokio::runtime::Runtime;
+use trace::Traces;
 use worker::{Message, Worker};
 
 /// Runs until SIGINT or SIGTERM.
@@ -45,7 +48,7 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
     let _watch = files::watch(&options.config, sender.clone());
     watch_devices(sender.clone())?;
     let worker = Worker::open(&options)?;
-    let feed = worker.feed();
+    let (feed, tracer) = (worker.feed(), worker.tracer());
     // Opening may have mounted a bpffs over the folder: the lock has to be on what the next agent will find.
     drop(before);
     let _pins = lock_pins(&options.bpffs)?;
@@ -54,7 +57,11 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
         .name("datapath".into())
         .spawn(move || worker.run(&messages))
         .context("starting the datapath's thread")?;
-    let served = serve(socket, &sender, &feed);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let traces =
+        Traces::open(&options.node, tracer, sender.clone(), runtime.handle().clone(), &options.state);
+    let served = serve(&runtime, socket, &sender, &feed, &traces);
+    runtime.shutdown_timeout(Duration::from_millis(100));
     feed.stop();
     let _ = sender.send(Message::Stop { remove: options.remove_on_exit });
     let stopped = worker.join().map_err(|_| Failure::Run("the datapath's thread panicked".into()))?;
@@ -62,12 +69,17 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
     Ok(stopped?)
 }
 
-fn serve(socket: &Path, sender: &mpsc::Sender<Message>, feed: &Feed) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+fn serve(
+    runtime: &Runtime,
+    socket: &Path,
+    sender: &mpsc::Sender<Message>,
+    feed: &Feed,
+    traces: &Traces,
+) -> Result<()> {
     runtime.block_on(async {
         let listener = server::listen(socket)?;
         tracing::info!(socket = %socket.display(), "serving");
-        let served = server::run(listener, sender.clone(), feed.clone()).await;
+        let served = server::run(listener, sender.clone(), feed.clone(), traces.clone()).await;
         // Only here: a socket that could not be taken is another agent's.
         let _ = std::fs::remove_file(socket);
         served

@@ -18,6 +18,7 @@ impl Datapath {
         let mut wanted: HashSet<(u32, Direction)> = self.private_hooks(links).into_iter().collect();
         wanted.extend(self.returns.hooks());
         wanted.extend(self.overlay_hooks());
+        wanted.extend(self.traced_uplink(links));
         let mut states = Vec::new();
         let desired = self.desired.clone();
         for endpoint in &desired.endpoints {
@@ -30,7 +31,9 @@ impl Datapath {
             };
             if let Some(ifindex) = state.ifindex {
                 for direction in Direction::ALL {
-                    if self.has_rules(&endpoint.name, ifindex, direction) {
+                    if self.traced.contains(&endpoint.name)
+                        || self.has_rules(&endpoint.name, ifindex, direction)
+                    {
                         wanted.insert((ifindex, direction));
                         let place = Place { interface: &endpoint.interface, ifindex, direction };
                         match self.attach_one(program_of(direction), place) {
@@ -69,7 +72,7 @@ impl Datapath {
         Ok(())
     }
 
-    fn has_rules(&self, name: &str, ifindex: u32, direction: Direction) -> bool {
+    pub(super) fn has_rules(&self, name: &str, ifindex: u32, direction: Direction) -> bool {
         let Some(slot) = self.endpoints.find(&(name.to_owned(), ifindex)) else {
             return false;
         };

@@ -153,12 +153,13 @@ fn post(client: &Client, wanted: &Wanted, manifest: &Value) -> Result<Trace, Fai
         Err(failure) => return Err(failure),
     }
     let Some(object) = &last else {
-        return Err(Failure::Unreachable("the agent ended without an answer".into()));
+        return Err(Failure::Refused(vec!["the trace was taken away before anything was seen".into()]));
     };
     let trace = Trace::read(object)
         .map_err(|error| Failure::Run(format!("the agent's answer cannot be read: {error}")))?;
     if !wanted.no_wait && !matches!(trace.phase.as_str(), "Succeeded" | "Failed") {
-        return Err(Failure::Unreachable(format!("the agent ended before the trace; {}", known(&last))));
+        let known = known(&last);
+        return Err(Failure::Refused(vec![format!("the trace was taken away before it ended; {known}")]));
     }
     Ok(trace)
 }

@@ -74,7 +74,11 @@ pub fn sentences(trace: &Trace) -> Vec<(Outcome, String)> {
 }
 
 fn sentence(route: &Route<'_>, ended: bool) -> (Outcome, String) {
-    let after = route.latency_ns().map_or_else(String::new, |ns| format!(" after {}", duration(ns)));
+    let after = match (route.latency_ns(), route.span_ns()) {
+        (Some(ns), _) => format!(" after {}", duration(ns)),
+        (None, Some(ns)) => format!(" after {} by the nodes' clocks", duration(ns)),
+        (None, None) => String::new(),
+    };
     let many = if route.packets.len() > 1 { " (the first)" } else { "" };
     match route.end() {
         End::Delivered(hop) => {
@@ -170,5 +174,6 @@ pub fn meaning(word: &str) -> Option<&'static str> {
         Reason::TunnelUnknown => "what came by the overlay is none of this cluster's tunnels",
         Reason::OverlaySpoofed => "its source does not belong to the node that sent it",
         Reason::TtlExceeded => "its time to live is up",
+        Reason::TraceEnded => "it was made for a trace and ended where it would have been delivered",
     })
 }
