@@ -18,8 +18,8 @@ pub enum Failure {
     Usage(Vec<String>),
     /// It was interrupted.
     Interrupted(String),
-    /// There is a result, it has been shown, and it is not the good one.
-    Bad,
+    /// Its result has been shown and says itself what is wrong; the exit code.
+    Shown(u8),
     /// Standard output is closed: nobody reads on, and nothing is wrong.
     Closed,
 }
@@ -34,7 +34,7 @@ impl Failure {
             Self::NotFound(lines) => (lines, 1),
             Self::Usage(lines) => (lines, 2),
             Self::Interrupted(line) => (vec![line], 130),
-            Self::Bad => return ExitCode::FAILURE,
+            Self::Shown(code) => return ExitCode::from(code),
             Self::Closed => return ExitCode::SUCCESS,
         };
         let mut stderr = anstream::stderr().lock();

@@ -1,86 +1,18 @@
 //! `podwire traceflow` against an agent that answers from a script: what is asked, what is printed, how it ends.
-//!
-//! Files of `traceflow/`: `NAME.json` is what the agent answers, `NAME.FORM` what is printed of it. After a change
-//! that is wanted, `BLESS=1 cargo test -p podwire --test traceflow` writes the second ones anew.
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod scripted;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-fn command(socket: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_podwire"));
-    for name in ["PODWIRE_SOCKET", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
-        command.env_remove(name);
-    }
-    command.args(["--socket".as_ref(), socket.as_os_str()]);
-    command
-}
-
-fn podwire(socket: &Path, words: &[&str]) -> Output {
-    command(socket).args(words).output().expect("podwire starts")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traceflow").join(name)
-}
-
-fn text(name: &str) -> String {
-    std::fs::read_to_string(file(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-/// A result as the agent sends it: one line.
-fn line(name: &str) -> String {
-    let object: Value = serde_json::from_str(&text(name)).expect("JSON");
-    format!("{object}\n")
-}
-
-/// What an agent was asked: the request line and the body.
-fn request(stream: &UnixStream) -> (String, String) {
-    let mut reader = BufReader::new(stream);
-    let (mut first, mut header, mut length) = (String::new(), String::new(), 0);
-    reader.read_line(&mut first).expect("a request line");
-    while reader.read_line(&mut header).expect("a header") > 2 {
-        if let Some(value) = header.to_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().expect("a length");
-        }
-        header.clear();
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).expect("the body");
-    (first, String::from_utf8_lossy(&body).into_owned())
-}
-
-/// Answers requests one after the other.
-fn agent(socket: &Path, answers: Vec<(&'static str, String)>) -> JoinHandle<Vec<(String, String)>> {
-    let listener = UnixListener::bind(socket).expect("the socket binds");
-    std::thread::spawn(move || {
-        answers
-            .into_iter()
-            .map(|(status, body)| {
-                let (mut stream, _) = listener.accept().expect("a client comes");
-                let asked = request(&stream);
-                let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", body.len());
-                stream.write_all(head.as_bytes()).expect("the client reads");
-                stream.write_all(body.as_bytes()).expect("the client reads");
-                asked
-            })
-            .collect()
-    })
-}
+use scripted::{agent, command, file, line, podwire, request, stderr, stdout, text};
 
 /// Runs the command against an agent with these answers.
 fn traced(words: &[&str], answers: Vec<(&'static str, String)>) -> (Output, Vec<(String, String)>) {
@@ -96,146 +28,8 @@ fn ok(body: String) -> Vec<(&'static str, String)> {
 }
 
 const WAY: [&str; 5] = ["traceflow", "-S", "web-0", "-D", "198.51.100.5"];
+
 const NOWHERE: &str = "/nonexistent/podwire.sock";
-const NAMES: [&str; 6] = ["egress_local", "egress_remote", "dropped", "live", "same_node", "failed"];
-
-#[test]
-fn every_form_is_as_it_was() {
-    for name in NAMES {
-        for form in ["path", "yaml", "json", "dot", "svg", "mermaid"] {
-            let saved = file(&format!("{name}.json"));
-            let output = podwire(Path::new(NOWHERE), &["tf", "-r", &saved.to_string_lossy(), "-o", form]);
-            assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()), "{name}");
-            same(&format!("{name}.out.{form}"), &stdout(&output));
-        }
-    }
-}
-
-fn same(name: &str, shown: &str) {
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(file(name), shown).expect("written");
-    }
-    assert_eq!(shown, text(name), "{name}");
-}
-
-#[test]
-fn colours_say_nothing_that_a_symbol_does_not() {
-    let saved = file("dropped.json");
-    let words = ["tf", "-r", &saved.to_string_lossy(), "-o", "path"];
-    let run = |name: &str| {
-        stdout(&command(Path::new(NOWHERE)).args(words).env(name, "1").output().expect("podwire starts"))
-    };
-    let coloured = run("CLICOLOR_FORCE");
-    assert!(coloured.contains("\x1b[1m\x1b[31m✗"), "{coloured:?}");
-    let mut rest = coloured.as_str();
-    let mut bare = String::new();
-    while let Some((before, after)) = rest.split_once('\x1b') {
-        bare.push_str(before);
-        rest = after.split_once('m').expect("an end").1;
-    }
-    bare.push_str(rest);
-    let trimmed = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
-    assert_eq!(trimmed(&bare), trimmed(&text("dropped.out.path")));
-    assert_eq!(run("NO_COLOR"), text("dropped.out.path"));
-}
-
-/// What stands in the reference, key by key.
-#[test]
-fn an_egress_has_the_keys_of_the_reference_in_its_order() {
-    let observed = |name: &str| -> Vec<(String, Vec<Value>)> {
-        let document: Value = serde_saphyr::from_str(&text(&format!("{name}.out.yaml"))).expect("YAML");
-        let results = document["results"].as_array().expect("a list").iter();
-        let keys = [
-            "component",
-            "componentInfo",
-            "action",
-            "egress",
-            "egressIP",
-            "egressNode",
-            "tunnelDstIP",
-            "srcPodIP",
-        ];
-        results
-            .map(|result| {
-                let seen = result["observations"].as_array().expect("a list").iter();
-                let only = |seen: &Value| -> Value {
-                    keys.iter()
-                        .filter(|key| !seen[**key].is_null())
-                        .map(|key| ((*key).to_owned(), seen[*key].clone()))
-                        .collect::<serde_json::Map<_, _>>()
-                        .into()
-                };
-                (result["node"].as_str().expect("a node").to_owned(), seen.map(only).collect())
-            })
-            .collect()
-    };
-    let guard = json!({"component": "SpoofGuard", "action": "Forwarded", "srcPodIP": "10.10.1.5"});
-    let egress = |action: &str, node: &str| json!({"component": "Egress", "action": action, "egress": "foobar", "egressIP": "203.0.113.7", "egressNode": node});
-    let left =
-        json!({"component": "Forwarding", "componentInfo": "Output", "action": "ForwardedOutOfNetwork"});
-    assert_eq!(
-        observed("egress_local"),
-        [("node-1".to_owned(), vec![guard.clone(), egress("MarkedForSNAT", "node-1"), left.clone()])]
-    );
-    let sent = json!({"component": "Forwarding", "componentInfo": "Output", "action": "Forwarded", "tunnelDstIP": "192.0.2.2"});
-    let received = json!({"component": "Forwarding", "action": "Received"});
-    assert_eq!(
-        observed("egress_remote"),
-        [
-            ("node-1".to_owned(), vec![guard, egress("ForwardedToEgressNode", "node-2"), sent]),
-            ("node-2".to_owned(), vec![received, egress("MarkedForSNAT", "node-2"), left]),
-        ]
-    );
-    for form in ["yaml", "json"] {
-        let document = text(&format!("egress_remote.out.{form}"));
-        let place = |key: &str| document.find(key).unwrap_or_else(|| panic!("no {key}: {document}"));
-        let keys = ["name", "phase", "source", "destination", "results", "capturedPacket", "transportHeader"];
-        assert!(keys.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "{document}");
-    }
-}
-
-#[test]
-fn a_document_that_was_printed_reads_as_the_same() {
-    for name in NAMES {
-        for form in ["yaml", "json"] {
-            let saved = file(&format!("{name}.out.{form}"));
-            let output = podwire(Path::new(NOWHERE), &["tf", "-r", &saved.to_string_lossy(), "-o", "path"]);
-            assert_eq!(stdout(&output), text(&format!("{name}.out.path")), "{name} {form}");
-        }
-    }
-}
-
-#[test]
-fn standard_input_is_read_too() {
-    for (name, form) in [("dropped.json", ""), ("dropped.out.yaml", ""), ("live.json", "lines")] {
-        let given =
-            if form == "lines" { format!("{}{}", "{\"metadata\":{}}\n", line(name)) } else { text(name) };
-        let mut child = command(Path::new(NOWHERE))
-            .args(["tf", "-r", "-", "-o", "path"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("podwire starts");
-        child.stdin.take().expect("a pipe").write_all(given.as_bytes()).expect("written");
-        let output = child.wait_with_output().expect("podwire ends");
-        let expected = format!("{}.out.path", name.split('.').next().expect("a name"));
-        assert_eq!(stdout(&output), text(&expected), "{name}");
-    }
-}
-
-#[test]
-fn what_is_no_trace_is_refused() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let saved = folder.path().join("saved");
-    for text in
-        ["", "{", "a: [", "results: 7", "[1]", "just words", "{\"results\": [{\"observations\": [7]}]}"]
-    {
-        std::fs::write(&saved, text).expect("written");
-        let output = podwire(Path::new(NOWHERE), &["tf", "-r", &saved.to_string_lossy()]);
-        assert_eq!(output.status.code(), Some(3), "{text}: {}", stdout(&output));
-        assert!(stderr(&output).starts_with("error: "), "{text}: {}", stderr(&output));
-    }
-}
 
 #[test]
 fn the_words_become_a_manifest() {
@@ -339,7 +133,7 @@ fn results_are_kept_on_request_only() {
 #[test]
 fn how_it_ended_is_the_exit_code() {
     let said = |line: &str| format!("{{\"error\": \"{line}\", \"kind\": \"x\", \"details\": [\"{line}\"]}}");
-    let ended = "error: the agent ended before the trace; No packet was seen yet\n";
+    let ended = "error: the trace was taken away before it ended; No packet was seen yet\n";
     for (answer, code, expected) in [
         (("200 OK", line("egress_local.json")), 0, ""),
         (("200 OK", line("same_node.json")), 0, ""),
@@ -358,12 +152,14 @@ fn how_it_ended_is_the_exit_code() {
             3,
             "error: the agent's answer cannot be read: expected ident at line 1 column 2\n",
         ),
-        (("200 OK", String::new()), 4, "error: the agent ended without an answer\n"),
-        (("200 OK", "{\"metadata\":{},\"status\":{\"phase\":\"Running\"}}\n".into()), 4, ended),
+        (("200 OK", String::new()), 3, "error: the trace was taken away before anything was seen\n"),
+        (("200 OK", "{\"metadata\":{},\"status\":{\"phase\":\"Running\"}}\n".into()), 3, ended),
     ] {
         let (output, _) = traced(&WAY, vec![answer.clone()]);
         assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(code), expected), "{answer:?}");
     }
+    let (output, _) = traced(&[&WAY[..], &["-o", "path"]].concat(), ok(line("failed.json")));
+    assert_eq!((output.status.code(), stderr(&output)), (Some(3), String::new()), "the path says it");
     let output = podwire(Path::new(NOWHERE), &WAY);
     assert_eq!(output.status.code(), Some(4));
     assert!(stderr(&output).contains("podwire agent"), "{}", stderr(&output));
@@ -568,7 +364,7 @@ fn packets_are_written_as_pcapng() {
             }
         }
         assert_eq!(packets.len(), count);
-        assert!(packets.iter().all(|(data, time, length)| data[0] == first
+        assert!(packets.iter().all(|(data, time, length)| data[14] == first
             && *time == seconds
             && *length >= data.len() as u32));
     }
@@ -604,7 +400,10 @@ fn traces_are_listed_described_and_deleted() {
             "✗ Dropped by SpoofGuard on node-1: SpoofedIp (its source address is not the pod's)"
         ]
     );
-    assert_eq!(rows[2][4], "✓ Left the network at node-2 as 203.0.113.7 (Egress foobar) after 56 µs");
+    assert_eq!(
+        rows[2][4],
+        "✓ Left the network at node-2 as 203.0.113.7 (Egress foobar) after 56 µs by the nodes' clocks"
+    );
     assert_eq!(rows[4][1..], ["Running", "default/web-0", "default/web-1", "-", "0s"]);
     let name = "default-web-0-to-shop-cart-cccccccc";
     let (output, _) = traced(&["describe", "traceflow", name], ok(list.clone()));
@@ -626,23 +425,6 @@ fn traces_are_listed_described_and_deleted() {
     let (output, asked) = traced(&["delete", "traceflow", name], ok(answer));
     assert_eq!(stdout(&output), format!("traceflow/{name} deleted\n"));
     assert!(asked[0].0.starts_with(&format!("POST /v1/delete?kind=traceflow&name={name}&")), "{asked:?}");
-}
-
-/// By graphviz itself, where it is installed; what its grammar allows is tested beside the code in any case.
-#[test]
-fn graphviz_draws_what_is_drawn() {
-    if Command::new("dot").arg("-V").output().is_err() {
-        eprintln!("skipped: no graphviz");
-        return;
-    }
-    for name in NAMES {
-        let output = Command::new("dot")
-            .args(["-Tsvg", "-o/dev/null"])
-            .arg(file(&format!("{name}.out.dot")))
-            .output()
-            .expect("dot starts");
-        assert!(output.status.success() && output.stderr.is_empty(), "{name}: {}", stderr(&output));
-    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Packets as pcapng. In: a trace whose packets were captured. Out: a file with an interface for the trace and a
-//! block for each packet, from its IP header on.
+//! block for each packet, from its Ethernet header on.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -17,19 +17,27 @@ use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 
-use super::result::Trace;
+use super::result::{CapturedPacket, Trace};
 use super::verdict::sentences;
 use crate::failure::Failure;
 
 /// Timestamps are written in nanoseconds: ten to the power of minus nine.
 const NANOSECONDS: u8 = 9;
 
-/// Writes the packets of a trace; fails when none of them has bytes.
+/// Bytes of an Ethernet header, and of an IPv6 header, whose length is that of what follows.
+const ETHERNET: u32 = 14;
+const IPV6: u32 = 40;
+
+/// Writes the packets of a trace; without any bytes of them there is no file.
 pub fn write(file: &Path, trace: &Trace) -> Result<(), Failure> {
-    let packets: Vec<(usize, &str, Option<u32>)> = trace
+    let length = |packet: &CapturedPacket| {
+        let before = if packet.ipv6_header.is_some() { ETHERNET + IPV6 } else { ETHERNET };
+        packet.length.map_or(0, |length| length.saturating_add(before))
+    };
+    let packets: Vec<(usize, &str, u32)> = trace
         .packets()
         .enumerate()
-        .filter_map(|(number, packet)| Some((number + 1, packet.data.as_deref()?, packet.length)))
+        .filter_map(|(number, packet)| Some((number + 1, packet.data.as_deref()?, length(packet))))
         .collect();
     if packets.is_empty() {
         let _ = writeln!(
@@ -43,11 +51,11 @@ pub fn write(file: &Path, trace: &Trace) -> Result<(), Failure> {
     Ok(())
 }
 
-fn write_packets(file: &Path, trace: &Trace, packets: &[(usize, &str, Option<u32>)]) -> Result<()> {
+fn write_packets(file: &Path, trace: &Trace, packets: &[(usize, &str, u32)]) -> Result<()> {
     let mut writer = PcapNgWriter::new(BufWriter::new(File::create(file)?))?;
     let verdict: Vec<String> = sentences(trace).into_iter().map(|(_, words)| words).collect();
     writer.write_pcapng_block(InterfaceDescriptionBlock {
-        linktype: DataLink::RAW,
+        linktype: DataLink::ETHERNET,
         snaplen: 0,
         options: vec![
             InterfaceDescriptionOption::IfName(Cow::Borrowed(&trace.name)),
@@ -61,7 +69,7 @@ fn write_packets(file: &Path, trace: &Trace, packets: &[(usize, &str, Option<u32
         writer.write_pcapng_block(EnhancedPacketBlock {
             interface_id: 0,
             timestamp: seen_at(trace, *number as u64),
-            original_len: length.unwrap_or(captured).max(captured),
+            original_len: captured.max(*length),
             data: Cow::Owned(data),
             options: vec![EnhancedPacketOption::Comment(Cow::Owned(format!("packet {number}")))],
         })?;

@@ -143,6 +143,7 @@ pub(super) fn packet(trace: &Trace) -> Option<String> {
     let name = match (transport, number) {
         (Some(("icmp", _)), Some(58)) => "icmpv6".to_owned(),
         (Some((name, _)), _) => name.to_owned(),
+        (None, Some(132)) => "sctp".to_owned(),
         (None, Some(number)) => format!("protocol {number}"),
         (None, None) => "packet".to_owned(),
     };

@@ -84,7 +84,7 @@ pub struct CapturedPacket {
     /// Destination address.
     #[serde(rename = "dstIP", skip_serializing_if = "Option::is_none")]
     pub dst_ip: Option<String>,
-    /// Bytes of the IP packet.
+    /// Bytes of the IPv4 packet, or of what follows the IPv6 header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<u32>,
     /// The IPv4 header.
@@ -96,7 +96,7 @@ pub struct CapturedPacket {
     /// The transport header.
     #[serde(rename = "transportHeader", skip_serializing_if = "Option::is_none")]
     pub transport_header: Option<Value>,
-    /// Its bytes from the IP header on, in base64.
+    /// Its bytes from the Ethernet header on, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// Everything else.

@@ -62,6 +62,13 @@ impl<'a> Route<'a> {
         steps.filter(|steps| !steps.is_empty()).map(|steps| steps.iter().sum()).filter(|sum| *sum >= 0)
     }
 
+    /// Nanoseconds between the first hop's time and the last one's, which may be by two clocks.
+    pub fn span_ns(&self) -> Option<i64> {
+        let time = |hop: &Hop<'_>| humantime::parse_rfc3339(hop.seen.text("time")?).ok();
+        let (first, last) = (time(self.hops.first()?)?, time(self.hops.last()?)?);
+        i64::try_from(last.duration_since(first).ok()?.as_nanos()).ok().filter(|ns| *ns > 0)
+    }
+
     /// An observation's text, the first of the route that has it.
     pub fn text(&self, key: &str) -> Option<&'a str> {
         self.hops.iter().find_map(|hop| hop.seen.text(key))

@@ -30,7 +30,7 @@ pub fn trace(client: &Client, wanted: &Wanted) -> Result<(), Failure> {
         let trace = Trace::read(&saved(file)?)
             .map_err(|error| Failure::Refused(vec![format!("{}: no trace: {error}", file.display())]))?;
         show(&trace, wanted)?;
-        return wanted.expect.as_ref().map_or(Ok(()), |expected| check(&trace, expected));
+        return wanted.expect.as_ref().map_or(Ok(()), |expected| check(&trace, expected, wanted));
     }
     let manifest = wanted.manifest()?;
     if wanted.no_wait && !matches!(wanted.picture(), Picture::Path | Picture::Yaml | Picture::Json) {
@@ -49,8 +49,8 @@ pub fn trace(client: &Client, wanted: &Wanted) -> Result<(), Failure> {
     }
     show(&trace, wanted)?;
     match &wanted.expect {
-        Some(expected) => check(&trace, expected),
-        None => judge(&trace),
+        Some(expected) => check(&trace, expected, wanted),
+        None => judge(&trace, wanted),
     }
 }
 
@@ -153,12 +153,13 @@ fn post(client: &Client, wanted: &Wanted, manifest: &Value) -> Result<Trace, Fai
         Err(failure) => return Err(failure),
     }
     let Some(object) = &last else {
-        return Err(Failure::Unreachable("the agent ended without an answer".into()));
+        return Err(Failure::Refused(vec!["the trace was taken away before anything was seen".into()]));
     };
     let trace = Trace::read(object)
         .map_err(|error| Failure::Run(format!("the agent's answer cannot be read: {error}")))?;
     if !wanted.no_wait && !matches!(trace.phase.as_str(), "Succeeded" | "Failed") {
-        return Err(Failure::Unreachable(format!("the agent ended before the trace; {}", known(&last))));
+        let known = known(&last);
+        return Err(Failure::Refused(vec![format!("the trace was taken away before it ended; {known}")]));
     }
     Ok(trace)
 }
@@ -194,10 +195,12 @@ fn document(trace: &Trace, format: Format) -> Result<(), Failure> {
     print_value(trace, format)
 }
 
-fn judge(trace: &Trace) -> Result<(), Failure> {
+fn judge(trace: &Trace, wanted: &Wanted) -> Result<(), Failure> {
     match Outcome::of(trace) {
         Outcome::Arrived => Ok(()),
-        Outcome::Dropped => Err(Failure::Bad),
+        Outcome::Dropped => Err(Failure::Shown(1)),
+        // The path ends with the same words.
+        Outcome::Running | Outcome::Unknown if wanted.picture() == Picture::Path => Err(Failure::Shown(3)),
         Outcome::Running | Outcome::Unknown => {
             let lines = sentences(trace).into_iter().filter(|(outcome, _)| *outcome >= Outcome::Running);
             Err(Failure::Refused(lines.map(|(_, words)| words).collect()))
@@ -206,10 +209,10 @@ fn judge(trace: &Trace) -> Result<(), Failure> {
 }
 
 /// Whether every packet ended as it was expected.
-fn check(trace: &Trace, expected: &Expectation) -> Result<(), Failure> {
+fn check(trace: &Trace, expected: &Expectation, wanted: &Wanted) -> Result<(), Failure> {
     let outcome = Outcome::of(trace);
     if outcome >= Outcome::Running {
-        return judge(trace);
+        return judge(trace, wanted);
     }
     let routes = routes(trace);
     let mut ends = routes.iter().filter(|route| !route.reply);
@@ -230,5 +233,5 @@ fn check(trace: &Trace, expected: &Expectation) -> Result<(), Failure> {
     }
     let said: Vec<String> = sentences(trace).into_iter().map(|(_, words)| words).collect();
     let _ = writeln!(anstream::stderr(), "expected {what}: {}", said.join("; "));
-    Err(Failure::Bad)
+    Err(Failure::Shown(1))
 }

@@ -74,7 +74,11 @@ pub fn sentences(trace: &Trace) -> Vec<(Outcome, String)> {
 }
 
 fn sentence(route: &Route<'_>, ended: bool) -> (Outcome, String) {
-    let after = route.latency_ns().map_or_else(String::new, |ns| format!(" after {}", duration(ns)));
+    let after = match (route.latency_ns(), route.span_ns()) {
+        (Some(ns), _) => format!(" after {}", duration(ns)),
+        (None, Some(ns)) => format!(" after {} by the nodes' clocks", duration(ns)),
+        (None, None) => String::new(),
+    };
     let many = if route.packets.len() > 1 { " (the first)" } else { "" };
     match route.end() {
         End::Delivered(hop) => {

@@ -14,9 +14,9 @@ pub fn dot(trace: &Trace) -> String {
     };
     line(format!("digraph {} {{", quoted(&trace.name)));
     let label = format!("{}\n{}", picture.title, picture.verdict());
-    line(format!("  graph [label={}, labelloc=t, rankdir=TB, fontname=\"sans-serif\"];", quoted(&label)));
-    line("  node [shape=box, style=rounded, fontname=\"sans-serif\"];".into());
-    line("  edge [fontname=\"sans-serif\", fontsize=10];".into());
+    line(format!("  graph [label={}, labelloc=t, rankdir=TB, fontname=\"Helvetica\"];", quoted(&label)));
+    line("  node [shape=box, style=rounded, fontname=\"Helvetica\"];".into());
+    line("  edge [fontname=\"Helvetica\", fontsize=10];".into());
     let mut frame_number = 0;
     for column in &picture.columns {
         for step in std::iter::once(&column.source).chain(&column.destination) {
