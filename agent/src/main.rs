@@ -8,6 +8,7 @@ mod cli;
 mod client;
 mod daemon;
 mod failure;
+mod kubernetes;
 
 use std::process::ExitCode;
 

@@ -121,6 +121,12 @@ enum Command {
         #[arg(short, long, value_enum, default_value_t = Format::Table)]
         output: Format,
     },
+    /// Write the definitions of podwire's objects for a Kubernetes API server.
+    #[command(after_help = "Examples:\n  podwire crds deploy/crds\n  kubectl apply -f deploy/crds")]
+    Crds {
+        /// Folder to write to.
+        folder: PathBuf,
+    },
     /// Print a completion script.
     #[command(after_help = "Examples:\n  podwire completion bash > /etc/bash_completion.d/podwire")]
     Completion {
@@ -203,6 +209,12 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         Command::Observe(wanted) => observe::observe(&Client::new(socket), &wanted),
         Command::Check { output } => check::check(output),
+        Command::Crds { folder } => {
+            for path in crate::kubernetes::crd::write(&folder)? {
+                writeln!(anstream::stdout(), "{}", path.display())?;
+            }
+            Ok(())
+        }
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "podwire", &mut script);

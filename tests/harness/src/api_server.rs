@@ -171,9 +171,9 @@ impl ApiServer {
         Ok(child.wait_with_output()?)
     }
 
-    /// What server and etcd logged.
+    /// What etcd and the server logged.
     pub fn log(&self) -> String {
-        ["kube-apiserver.log", "etcd.log"]
+        ["etcd.log", "kube-apiserver.log"]
             .map(|name| std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default())
             .join("\n")
     }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use podwire_harness::{ApiServer, NetNs, run};
 
-const NODE: &str = "{apiVersion: v1, kind: Node, metadata: {name: node-1}}";
+const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\n";
 
 #[test]
 fn root_kubernetes_objects_stay_over_a_restart_and_a_frozen_server_answers_later() -> Result<()> {

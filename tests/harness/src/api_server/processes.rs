@@ -32,10 +32,11 @@ impl Processes {
             .context("starting etcd; `cargo xtask setup kubernetes` installs it")?;
         let server = logged(netns, &server, folder, "kube-apiserver.log")?
             .args(["--etcd-servers=http://127.0.0.1:2379", "--cert-dir=certs"])
-            .args(["--bind-address=172.31.0.1", "--secure-port=6443", "--insecure-port=0"])
+            .args(["--advertise-address=172.31.0.1", "--bind-address=172.31.0.1", "--secure-port=6443"])
             .args(["--service-cluster-ip-range=10.0.0.0/24", "--token-auth-file=tokens.csv"])
             .args(["--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"])
             // Its own key signs as well as any; nobody here asks for a service account's token.
+            .args(["--service-account-key-file=certs/apiserver.key"])
             .args(["--service-account-signing-key-file=certs/apiserver.key"])
             .args(["--service-account-issuer=https://kubernetes.default.svc"])
             .spawn()
