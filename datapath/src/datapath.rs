@@ -10,9 +10,10 @@ mod flows;
 mod health;
 mod install;
 mod returns;
+mod traced;
 mod ways;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use podwire_core::abi::{
 use crate::compile::Image;
 use crate::desired::Desired;
 use crate::error::Error;
+use crate::inject::{Attachment, Injector};
 use crate::internal;
 use crate::links::{self, Hook, Place};
 use crate::log_carrier::{self, LogCarrier};
@@ -124,6 +126,10 @@ pub struct Datapath {
     attached: HashMap<(u32, Direction), String>,
     /// Hooks whose program is this run's.
     updated: HashSet<(u32, Direction)>,
+    /// Endpoints whose packets somebody traces: they have programs for as long.
+    traced: BTreeSet<String>,
+    /// The endpoints of this node among the targets of the generation in force.
+    pods: Vec<(u32, String)>,
     _log: Option<LogCarrier>,
 }
 
@@ -183,6 +189,8 @@ impl Datapath {
             in_force: None,
             attached: HashMap::new(),
             updated: HashSet::new(),
+            traced: BTreeSet::new(),
+            pods: Vec::new(),
             _log: log,
             options,
         };
@@ -295,6 +303,36 @@ impl Datapath {
     /// `Kernel`.
     pub fn watch(&self, options: WatchOptions) -> Result<Watch, Error> {
         Watch::open(&self.pins, &self.names, options)
+    }
+
+    /// Has programs at the interfaces of these endpoints, whether they have rules or not, until the next call.
+    ///
+    /// # Errors
+    /// `Kernel`.
+    pub fn set_traced(&mut self, endpoints: BTreeSet<String>) -> Result<(), Error> {
+        if endpoints == self.traced {
+            return Ok(());
+        }
+        self.traced = endpoints;
+        let links = self.netdev.links()?;
+        self.attach_endpoints(&links);
+        self.give_stages()
+    }
+
+    /// The endpoint that has an address, and what it is reached by.
+    ///
+    /// # Errors
+    /// `Kernel`.
+    pub fn attachment(&self, endpoint: &str) -> Result<Option<Attachment>, Error> {
+        self.attachment_of(endpoint)
+    }
+
+    /// Sends packets as if a pod had.
+    ///
+    /// # Errors
+    /// `Kernel`.
+    pub fn injector(&self) -> Result<Injector, Error> {
+        Injector::open(self.mirror_ifindex)
     }
 
     /// Leaves everything in force and pinned.

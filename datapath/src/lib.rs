@@ -19,6 +19,7 @@ mod datapath;
 mod desired;
 mod error;
 mod host;
+mod inject;
 mod internal;
 mod links;
 mod log_carrier;
@@ -38,6 +39,7 @@ mod slots;
 mod status;
 #[allow(unsafe_code, reason = "system calls that no crate of ours wraps")]
 mod sys;
+pub mod traceflow;
 
 pub use datapath::{Datapath, Options};
 pub use desired::{
@@ -45,7 +47,11 @@ pub use desired::{
     Oversize, Peer, Redirect, Sampling, SessionOptions, Target,
 };
 pub use error::{Error, ErrorKind};
+pub use inject::{Attachment, Injector};
 pub use links::Hook;
-pub use observe::{Account, Flow, Observation, Stream, Trace, Watch, WatchOptions, Watcher};
+pub use observe::{
+    Account, Capture, Captures, Filter, Flow, Live, Observation, Place, Stream, Trace, TraceOptions, Watch,
+    WatchOptions, Watcher,
+};
 pub use podwire_core as core;
 pub use status::{Applied, Counters, EgressState, EndpointState, SessionState};

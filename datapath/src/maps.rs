@@ -6,10 +6,11 @@
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, ProgramArray, RingBuf};
 use podwire_core::abi::{
-    AddressRow, ChunkRow, ConfigRow, EgressCounters, EgressRow, EndpointCounters, EndpointRow, FlowKey,
-    FlowRow, GuardCounters, LiveRow, NetworkRow, NodeRow, ObservationCounters, ObservationRow,
-    OverlayCounters, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters,
-    SessionRow, SpanRow, TargetRow, TraceKey, TraceRow, TripKey, TripRow, TunnelKey, WatchRow, limits,
+    AddressRow, CaptureRow, ChunkRow, ConfigRow, EgressCounters, EgressRow, EndpointCounters, EndpointRow,
+    FlowKey, FlowRow, GuardCounters, LiveRow, MatchBlock, MatchRow, NetworkRow, NodeRow, ObservationCounters,
+    ObservationRow, OverlayCounters, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow,
+    SessionCounters, SessionRow, SpanRow, TargetRow, TraceKey, TraceRow, TripKey, TripRow, TunnelKey,
+    WatchRow, limits,
 };
 
 use crate::error::{Context, Error, ErrorKind};
@@ -34,7 +35,17 @@ plain!(ChunkRow, ConfigRow, EndpointCounters, EndpointRow, NodeRow, PrefixRow, R
 plain!(SessionRow, SpanRow, PolicyRow, PolicyCounters, LiveRow, FlowKey, FlowRow, TripKey, TripRow);
 plain!(TunnelKey, RelayRow, GuardCounters, u64);
 plain!(NetworkRow, TargetRow, EgressRow, AddressRow, EgressCounters);
-plain!(WatchRow, TraceKey, TraceRow, ObservationRow, ObservationCounters);
+plain!(
+    WatchRow,
+    TraceKey,
+    TraceRow,
+    ObservationRow,
+    ObservationCounters,
+    MatchRow,
+    MatchBlock,
+    CaptureRow,
+    u32
+);
 
 // SAFETY: `Plain` is implemented for such types only, here above.
 unsafe impl<T: Plain> aya::Pod for Row<T> {}
@@ -205,6 +216,11 @@ pub(crate) const NAMES: &[&str] = &[
     "DROPS",
     "OBSERVATION",
     "OBSERVATION_COUNTERS",
+    "HELD",
+    "HELD_COUNT",
+    "MATCH_BLOCKS",
+    "MATCHES",
+    "CAPTURES",
 ];
 
 impl Maps {

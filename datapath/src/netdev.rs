@@ -37,6 +37,8 @@ pub(crate) struct Link {
     /// One end of a veth pair whose other end is in another network namespace.
     pub(crate) peer: bool,
     pub(crate) alias: Option<String>,
+    /// The device that it is a port of.
+    pub(crate) master: Option<u32>,
     /// Frames that the device did not take.
     pub(crate) tx_dropped: u64,
 }
@@ -196,6 +198,22 @@ impl Netdev {
         }
     }
 
+    /// The MAC address that the kernel knows of an address, on any device.
+    pub(crate) fn neighbour_mac(&self, address: IpAddr) -> Option<[u8; 6]> {
+        let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let request = self.handle.neighbours().get().set_address_family(family);
+        let known = self.runtime.block_on(request.execute().try_collect::<Vec<_>>()).ok()?;
+        let wanted = NeighbourAttribute::Destination(match address {
+            IpAddr::V4(address) => NeighbourAddress::Inet(address),
+            IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+        });
+        let of_it = known.iter().filter(|message| message.attributes.contains(&wanted));
+        of_it.flat_map(|message| &message.attributes).find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(mac) => mac.as_slice().try_into().ok(),
+            _ => None,
+        })
+    }
+
     fn neighbour_state(&self, ifindex: u32, address: IpAddr) -> Option<NeighbourState> {
         let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let request = self.handle.neighbours().get().set_address_family(family);
@@ -222,6 +240,7 @@ fn read_link(message: &LinkMessage) -> Option<(String, Link)> {
         mac: [0; 6],
         peer: false,
         alias: None,
+        master: None,
         tx_dropped: 0,
     };
     let mut name = None;
@@ -234,6 +253,7 @@ fn read_link(message: &LinkMessage) -> Option<(String, Link)> {
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::IfAlias(text) => link.alias = Some(text.clone()),
+            LinkAttribute::Controller(index) => link.master = Some(*index),
             LinkAttribute::Stats64(stats) => link.tx_dropped = stats.tx_dropped,
             _ => {}
         }

@@ -72,30 +72,62 @@ pub(crate) fn allow_fragments(socket: &impl std::os::fd::AsRawFd, v6: bool) -> i
 
 /// Sends a frame out of a device, as it is.
 pub(crate) fn send_frame(ifindex: u32, frame: &[u8]) -> io::Result<()> {
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-    // SAFETY: the call takes numbers only. Protocol 0: the socket receives nothing.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
+    FrameSocket::open(ifindex)?.send(frame)
+}
+
+/// Sends frames out of one device; receives nothing.
+pub(crate) struct FrameSocket(std::os::fd::OwnedFd);
+
+impl FrameSocket {
+    pub(crate) fn open(ifindex: u32) -> io::Result<Self> {
+        use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+        // SAFETY: the call takes numbers only. Protocol 0: the socket receives nothing.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was opened just now and is nobody else's.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: all zero is a value of this plain C structure.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_ifindex = ifindex as i32;
+        let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the address is as long as said and outlives the call.
+        match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } {
+            0 => Ok(Self(socket)),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
-    // SAFETY: the descriptor was opened just now and is nobody else's.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: all zero is a value of this plain C structure.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_ifindex = ifindex as i32;
-    // SAFETY: both buffers are as long as said and outlive the call.
-    let sent = unsafe {
-        libc::sendto(
-            socket.as_raw_fd(),
-            frame.as_ptr().cast(),
-            frame.len(),
-            libc::MSG_DONTWAIT,
-            (&raw const address).cast(),
-            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-        )
-    };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+
+    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        // SAFETY: the buffer is as long as said and outlives the call.
+        let sent =
+            unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// `skb->mark` of what is sent next.
+    pub(crate) fn set_mark(&self, mark: u32) -> io::Result<()> {
+        self.set(libc::SO_MARK, mark)
+    }
+
+    /// `skb->priority` of what is sent next.
+    pub(crate) fn set_priority(&self, priority: u32) -> io::Result<()> {
+        self.set(libc::SO_PRIORITY, priority)
+    }
+
+    fn set(&self, option: libc::c_int, value: u32) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        let len = size_of::<u32>() as libc::socklen_t;
+        let value = (&raw const value).cast();
+        // SAFETY: the option's value is a number that outlives the call.
+        match unsafe { libc::setsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, option, value, len) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
 }
 
 /// Waits until no packet can still run under an earlier generation: `membarrier`'s global command waits for an

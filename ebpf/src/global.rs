@@ -8,7 +8,7 @@ use podwire_core::{
 };
 
 use crate::{
-    handover, maps, pod, relay,
+    handover, held, live, maps, pod, relay,
     skb::Skb,
     tables::{AS_ASKED, AS_IT_IS, Maps},
     uplink,
@@ -128,8 +128,39 @@ pub extern "C" fn book_lost(slots: u64, ruleset: u32, len: u32) -> u32 {
 #[inline(never)]
 #[unsafe(no_mangle)]
 pub extern "C" fn observe(skb: *mut __sk_buff, word: u32, ifindex: u32, policy: u32, number: u32) -> u32 {
-    watch::write(Skb::from_raw(skb), word, ifindex, policy, number);
+    watch::write(Skb::from_raw(skb), word, ifindex, policy, number)
+}
+
+/// [`held::tell`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn tell_held() -> u32 {
+    held::tell();
     1
+}
+
+/// [`Skb::set_dscp`] of the packet of row [`AS_IT_IS`] of `FACTS`.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn set_dscp(skb: *mut __sk_buff, dscp: u32) -> u32 {
+    match maps::FACTS.get(AS_IT_IS) {
+        Some(facts) => Skb::from_raw(skb).set_dscp(facts, dscp as u8) as u32,
+        None => 0,
+    }
+}
+
+/// [`watch::find_trace`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn find_trace(skb: *mut __sk_buff) -> u32 {
+    watch::find_trace(Skb::from_raw(skb))
+}
+
+/// [`live::start`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn begin_trace(skb: *mut __sk_buff, block: u32) -> u32 {
+    live::start(Skb::from_raw(skb), block)
 }
 
 /// [`watch::each_copy`] of the same packet.

@@ -18,7 +18,7 @@ use crate::{
     skb::Skb,
     tables::Maps,
     verdict,
-    watch::{self, Note},
+    watch::{self, Note, Stays},
 };
 
 /// On to this program. Comes back when there is none.
@@ -68,16 +68,21 @@ pub fn hook(ctx: &TcContext) -> i32 {
             let here = Place { generation, ifindex: packet.ifindex() };
             tell_policy(packet, &led, network, here);
             let done = match led.way {
-                Way::Host { mark } => {
-                    tell_host(packet, here);
-                    (Verdict::Pass, to_host(packet, network, mark))
-                }
+                Way::Host { mark } => match tell_host(packet, network, here) {
+                    Stays::Yes => (Verdict::Pass, to_host(packet, network, mark)),
+                    Stays::No => ended(Reason::TraceEnded),
+                },
                 Way::Pod { target } => match Maps.target(target) {
                     Some(target) if leave::may_hop(&packet, facts, packet.gso_size(), target.mtu) => {
-                        Maps.count_endpoint(slot, Direction::Egress, |row| {
-                            row.record(len, Verdict::Taken, mirrored);
-                        });
-                        return to_pod(ctx, packet, target);
+                        match hop_to_pod(packet, target) {
+                            None => {
+                                Maps.count_endpoint(slot, Direction::Egress, |row| {
+                                    row.record(len, Verdict::Taken, mirrored);
+                                });
+                                return to_pod(ctx, target);
+                            }
+                            Some(reason) => ended(reason),
+                        }
                     }
                     _ => {
                         tell_obstacle(packet, here);
@@ -107,14 +112,18 @@ fn to_node(
 ) -> (Verdict, i32) {
     let fits = leave::may_hop(&packet, facts, packet.gso_size(), network.overlay_mtu);
     match Maps.target(target) {
-        Some(row) if fits && network.overlay_ifindex != 0 => match overlay::send(packet, network, row, vni) {
-            Ok(code) => {
-                let note = Note::new(Component::Forwarding, Action::Forwarded, here.generation, here.ifindex);
-                watch::note(packet, Note { number: target, ..note });
-                (Verdict::Taken, code)
+        Some(row) if fits && network.overlay_ifindex != 0 => {
+            let tag = watch::tag_of(packet);
+            match overlay::send(packet, network, row, vni, tag) {
+                Ok(code) => {
+                    let note =
+                        Note::new(Component::Forwarding, Action::Forwarded, here.generation, here.ifindex);
+                    watch::restore(packet, Note { number: target, ..note });
+                    (Verdict::Taken, code)
+                }
+                Err(reason) => refused(packet, reason, Component::Forwarding, here),
             }
-            Err(reason) => refused(packet, reason, Component::Forwarding, here),
-        },
+        }
         // The host's stack knows no way to a policy's node: it would send the packet with another address.
         _ if vni & EgressRow::ID_FLAG != 0 && !leave::is_spent(&packet, facts) => {
             refused(packet, Reason::TooBig, Component::Forwarding, here)
@@ -155,18 +164,31 @@ pub fn tell_policy(packet: Skb, led: &Led, network: &NetworkRow, here: Place) {
     watch::note(packet, Note { policy: led.egress, number, ..note });
 }
 
-/// Says that the host's stack has a packet.
+/// Says that the host's stack has a packet. Where podwire forwards, or nothing looks at the uplink, that is the last it
+/// sees of it.
 #[inline(always)]
-pub fn tell_host(packet: Skb, here: Place) {
+pub fn tell_host(packet: Skb, network: &NetworkRow, here: Place) -> Stays {
     if !watch::is_on(false) {
-        return;
+        return Stays::Yes;
     }
-    let action = if leave::goes_out(&packet.facts(), here.generation, &Maps) {
-        Action::ForwardedOutOfNetwork
-    } else {
-        Action::Forwarded
-    };
-    watch::note(packet, Note::new(Component::Forwarding, action, here.generation, here.ifindex));
+    let native = network.flags & NetworkRow::FLAG_NATIVE != 0;
+    let out = leave::goes_out(&packet.facts(), here.generation, &Maps);
+    let action = if out { Action::ForwardedOutOfNetwork } else { Action::Forwarded };
+    let note = Note::new(Component::Forwarding, action, here.generation, here.ifindex);
+    if native || out && !watch::has_uplink() {
+        return watch::end(packet, note);
+    }
+    if !out {
+        watch::note(packet, note);
+    }
+    Stays::Yes
+}
+
+/// The end of a packet, booked by its reason.
+#[inline(always)]
+pub fn ended(reason: Reason) -> (Verdict, i32) {
+    Maps.count_reason(reason);
+    (Verdict::Drop(reason), verdict::DROP)
 }
 
 /// Says what becomes of a packet that podwire itself may not send on.
@@ -179,7 +201,7 @@ pub fn tell_obstacle(packet: Skb, here: Place) {
         Some(reason) => Note::dropped(Component::Forwarding, reason, here.generation, here.ifindex),
         None => Note::new(Component::Forwarding, Action::Forwarded, here.generation, here.ifindex),
     };
-    watch::note(packet, note);
+    watch::restore(packet, note);
 }
 
 /// On to the host's stack.
@@ -191,18 +213,26 @@ pub fn to_host(packet: Skb, network: &NetworkRow, mark: u32) -> i32 {
     verdict::NEXT
 }
 
-/// One hop further, to a pod of this node.
+/// One hop further, to a pod of this node. Why it ends here, if it does.
 #[inline(always)]
-pub fn to_pod(ctx: &TcContext, packet: Skb, target: &TargetRow) -> i32 {
+pub fn hop_to_pod(packet: Skb, target: &TargetRow) -> Option<Reason> {
     if !packet.next_hop(&target.mac, &target.gateway) {
-        Maps.count_reason(Reason::Malformed);
-        return verdict::DROP;
+        return Some(Reason::Malformed);
     }
     packet.set_mark(0);
-    if target.flags & TargetRow::FLAG_STAGES == 0 {
-        let note = Note::new(Component::Forwarding, Action::Delivered, Generation(0), target.ifindex);
-        watch::note(packet, note);
+    if target.flags & TargetRow::FLAG_STAGES != 0 {
+        return None;
     }
+    let note = Note::new(Component::Forwarding, Action::Delivered, Generation(0), target.ifindex);
+    match watch::end(packet, note) {
+        Stays::Yes => None,
+        Stays::No => Some(Reason::TraceEnded),
+    }
+}
+
+/// To the interface of a pod of this node.
+#[inline(always)]
+pub fn to_pod(ctx: &TcContext, target: &TargetRow) -> i32 {
     if target.flags & TargetRow::FLAG_PEER == 0 {
         // The hook at the interface's egress has its stages.
         return verdict::to_hook(target.ifindex, Direction::Ingress);

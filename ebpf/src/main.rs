@@ -19,7 +19,9 @@
 mod atomic;
 mod global;
 mod handover;
+mod held;
 mod leave;
+mod live;
 mod maps;
 mod mirror;
 mod overlay;

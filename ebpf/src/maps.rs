@@ -7,10 +7,10 @@ use aya_ebpf::{
 use podwire_core::{
     abi::{
         AddressRow, ChunkRow, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow, EndpointCounters,
-        EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, NetworkRow, NodeRow, ObservationCounters,
-        ObservationRow, OverlayCounters, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow,
-        SessionCounters, SessionRow, SpanRow, TargetRow, TraceKey, TraceRow, TripKey, TripRow, TunnelKey,
-        WatchRow, limits,
+        EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, MatchBlock, MatchRow, NetworkRow, NodeRow,
+        ObservationCounters, ObservationRow, OverlayCounters, PolicyCounters, PolicyRow, PrefixRow, Reason,
+        RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TargetRow, TraceKey, TraceRow, TripKey,
+        TripRow, TunnelKey, WatchRow, limits,
     },
     stage::Facts,
     wire::encap::PerPacket,
@@ -36,6 +36,9 @@ pub struct Record {
 #[derive(Clone, Copy)]
 pub struct Draft {
     pub key: TraceKey,
+    /// Another key, of the same packet or of its answer.
+    pub other: TraceKey,
+    pub trace: TraceRow,
     pub row: ObservationRow,
 }
 
@@ -185,6 +188,24 @@ pub static DROPS: RingBuf<(), { limits::OBSERVATION_RING as usize }> = RingBuf::
 
 #[btf_map(name = "OBSERVATION")]
 pub static OBSERVATION: PerCpuArray<Draft, 1> = PerCpuArray::new();
+
+#[btf_map(name = "HELD")]
+pub static HELD: PerCpuArray<ObservationRow, { HELD_ROWS as usize }> = PerCpuArray::new();
+
+#[btf_map(name = "HELD_COUNT")]
+pub static HELD_COUNT: PerCpuArray<u32, 1> = PerCpuArray::new();
+
+/// Observations that are kept of a packet until it is known whether it is dropped.
+pub const HELD_ROWS: u32 = 8;
+
+#[btf_map(name = "MATCH_BLOCKS")]
+pub static MATCH_BLOCKS: HashMap<u32, MatchBlock, { limits::MATCHES as usize }> = HashMap::new();
+
+#[btf_map(name = "MATCHES")]
+pub static MATCHES: Array<MatchRow, { limits::MATCHES as usize }> = Array::new();
+
+#[btf_map(name = "CAPTURES")]
+pub static CAPTURES: RingBuf<(), { limits::CAPTURE_RING as usize }> = RingBuf::new();
 
 #[btf_map(name = "OBSERVATION_COUNTERS")]
 pub static OBSERVATION_COUNTERS: PerCpuArray<ObservationCounters, 2> = PerCpuArray::new();

@@ -1,11 +1,15 @@
 //! The private mirror device's egress hook. In: a clone and its `CopyRow`. Out: one dressed copy per session,
 //! handed to the device that the kernel's routes name.
 //!
-//! The clone is this program's own: whatever happens here, the original has gone on.
+//! The clone is this program's own: whatever happens here, the original has gone on. The agent's own frames enter the
+//! way of packets here as well.
 
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
-    abi::{CopyRow, CopyState, Generation, Reason, SegmentMark, SessionKind, SessionRow, limits},
+    abi::{
+        CopyRow, CopyState, Direction, Generation, INJECTED, Reason, SegmentMark, SessionKind, SessionRow,
+        limits,
+    },
     stage::{
         Counters, Packet, Tables,
         copy::{Outcome, largest_for_device},
@@ -18,13 +22,16 @@ use crate::{
     maps, segment,
     skb::{Fit, Skb},
     tables::Maps,
-    verdict::DROP,
+    verdict::{self, DROP},
 };
 
 #[inline(always)]
 pub fn hook(ctx: &TcContext) -> i32 {
     let frame = Skb::new(ctx);
     let Some(copy) = take() else {
+        if frame.mark() == INJECTED {
+            return inject(frame);
+        }
         Maps.count_reason(Reason::Stray);
         return DROP;
     };
@@ -45,6 +52,15 @@ pub fn hook(ctx: &TcContext) -> i32 {
         }
     }
     deliver(frame, &copy, last as u32)
+}
+
+/// A frame that the agent made, on its way to a pod's hook as if the pod had sent it.
+#[inline(always)]
+fn inject(frame: Skb) -> i32 {
+    let ifindex = frame.priority();
+    frame.set_mark(0);
+    frame.set_priority(0);
+    verdict::to_hook(ifindex, Direction::Egress)
 }
 
 /// Takes the row that the pod's hook left for this copy.

@@ -12,11 +12,11 @@ use podwire_core::{
 
 use crate::{
     leave::{self as way, Place},
-    maps,
-    skb::Skb,
+    live, maps,
+    skb::{Skb, Tunnel},
     tables::Maps,
     verdict,
-    watch::{self, Note},
+    watch::{self, Note, Stays},
 };
 
 /// Who frames in the overlay are from: the kernel takes one from its own address for a loop (`vxlan_set_mac`).
@@ -25,10 +25,10 @@ const SENDER: [u8; 6] = [0x02, 0x70, 0x77, 0, 0, 2];
 const OUT_OF: u32 = 0;
 const INTO: u32 = 1;
 
-/// Sends a pod's packet to a node; the program's return code.
+/// Sends a pod's packet to a node, a traced one with its tag; the program's return code.
 #[inline(always)]
-pub fn send(packet: Skb, network: &NetworkRow, target: &TargetRow, vni: u32) -> Result<i32, Reason> {
-    let ready = packet.next_hop(&OVERLAY_MAC, &SENDER) && packet.set_tunnel(target, vni);
+pub fn send(packet: Skb, network: &NetworkRow, target: &TargetRow, vni: u32, tag: u8) -> Result<i32, Reason> {
+    let ready = packet.next_hop(&OVERLAY_MAC, &SENDER) && packet.set_tunnel(target, vni, tag);
     if !ready {
         return Err(Reason::EncapsulationRefused);
     }
@@ -47,25 +47,39 @@ pub fn arrived(ctx: &TcContext) -> i32 {
         return verdict::NEXT;
     };
     let here = Place { generation, ifindex: packet.ifindex() };
+    let tunnel = packet.tunnel();
+    live::resume(packet, tunnel.map_or(0, |tunnel| tunnel.tag));
     watch::note(packet, Note::new(Component::Forwarding, Action::Received, generation, here.ifindex));
     let Some(facts) = packet.facts_in_place(false) else {
         return verdict::NEXT;
     };
-    let led = match packet.tunnel() {
-        Some((vni, remote)) => leave::arrive(facts, len, vni, &remote, generation, &Maps),
+    let led = match tunnel {
+        Some(Tunnel { vni, remote, .. }) => leave::arrive(facts, len, vni, &remote, generation, &Maps),
         None => Way::Drop(Reason::TunnelUnknown).into(),
     };
     way::tell_policy(packet, &led, network, here);
     match led.way {
         Way::Host { mark } => {
-            way::tell_host(packet, here);
-            book(OUT_OF, len, Verdict::Pass);
-            way::to_host(packet, network, mark)
+            let (verdict, code) = match way::tell_host(packet, network, here) {
+                Stays::Yes => (Verdict::Pass, way::to_host(packet, network, mark)),
+                Stays::No => way::ended(Reason::TraceEnded),
+            };
+            book(OUT_OF, len, verdict);
+            code
         }
         Way::Pod { target } => match Maps.target(target) {
             Some(target) if leave::may_hop(&packet, facts, packet.gso_size(), target.mtu) => {
-                book(OUT_OF, len, Verdict::Taken);
-                way::to_pod(ctx, packet, target)
+                match way::hop_to_pod(packet, target) {
+                    None => {
+                        book(OUT_OF, len, Verdict::Taken);
+                        way::to_pod(ctx, target)
+                    }
+                    Some(reason) => {
+                        let (verdict, code) = way::ended(reason);
+                        book(OUT_OF, len, verdict);
+                        code
+                    }
+                }
             }
             _ => {
                 way::tell_obstacle(packet, here);
@@ -100,10 +114,15 @@ pub fn entering(ctx: &TcContext) -> i32 {
     let generation = Maps.generation();
     let target = leave::towards(&packet.facts(), generation, &Maps);
     let vni = Maps.network(generation).map_or(0, |network| network.overlay_vni);
+    let tag = watch::tag_of(packet);
     match Maps.target(target) {
         Some(row)
-            if target != 0 && packet.store_macs(&OVERLAY_MAC, &SENDER) && packet.set_tunnel(row, vni) =>
+            if target != 0
+                && packet.store_macs(&OVERLAY_MAC, &SENDER)
+                && packet.set_tunnel(row, vni, tag) =>
         {
+            let note = Note::new(Component::Forwarding, Action::Forwarded, generation, packet.ifindex());
+            watch::restore(packet, Note { number: target, ..note });
             book(INTO, len, Verdict::Pass);
             verdict::NEXT
         }

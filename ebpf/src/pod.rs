@@ -17,11 +17,11 @@ use podwire_core::{
 };
 
 use crate::{
-    global, handover, leave, maps, returned,
+    global, handover, leave, live, maps, returned,
     skb::Skb,
     tables::{AS_IT_IS, Maps},
     verdict,
-    watch::{self, Note},
+    watch::{self, Note, Stays},
 };
 
 #[inline(always)]
@@ -63,6 +63,9 @@ pub enum Next {
 #[inline(always)]
 pub fn stages(packet: Skb, direction: Direction, ifindex: u32) -> (Verdict, Next) {
     let beside = returned::beside(packet, direction, ifindex);
+    if matches!(direction, Direction::Ingress) {
+        live::begin(packet, direction, ifindex);
+    }
     let mut decision = stage::pod(direction, &beside, &packet, &Maps);
     let len = packet.frame_len();
     if beside.tag.is_back() {
@@ -70,7 +73,11 @@ pub fn stages(packet: Skb, direction: Direction, ifindex: u32) -> (Verdict, Next
     }
     let attempt = match direction {
         Direction::Egress => {
+            // Copies are made before the tag is put on, and after it is taken off.
             mirror(packet, &decision.copies, len);
+            if !beside.tag.is_back() {
+                live::begin(packet, direction, ifindex);
+            }
             watch::mirrored(packet, &decision.copies, ifindex);
             if let Some(reason) = decision.refused {
                 watch::note(packet, Note::dropped(Component::SpoofGuard, reason, Generation(0), ifindex));
@@ -80,29 +87,30 @@ pub fn stages(packet: Skb, direction: Direction, ifindex: u32) -> (Verdict, Next
                 let note = Note::new(Component::SpoofGuard, Action::Forwarded, Generation(0), ifindex);
                 watch::note(packet, note);
             }
-            redirect(packet, direction, &decision, ifindex)
+            let attempt = redirect(packet, direction, &decision, ifindex);
+            tell(packet, &decision.redirect, decision.copies.generation, attempt, ifindex);
+            attempt
         }
         Direction::Ingress => {
             let attempt = redirect(packet, direction, &decision, ifindex);
+            tell(packet, &decision.redirect, decision.copies.generation, attempt, ifindex);
             let stays = match attempt {
                 Attempt::None => true,
                 Attempt::Taken => false,
                 Attempt::Failed(_) => !decision.redirect.closed,
             };
             if stays {
-                mirror(packet, &decision.copies, len);
                 watch::mirrored(packet, &decision.copies, ifindex);
+                let note = Note::new(Component::Forwarding, Action::Delivered, Generation(0), ifindex);
+                decision.ended = watch::end(packet, note) == Stays::No;
+                mirror(packet, &decision.copies, len);
             } else {
                 decision.copies.slots = 0;
             }
             attempt
         }
     };
-    tell(packet, &decision.redirect, decision.copies.generation, attempt, ifindex);
     let verdict = stage::settle(direction, len, &decision, attempt, &Maps);
-    if matches!(direction, Direction::Ingress) && matches!(verdict, Verdict::Pass) {
-        watch::note(packet, Note::new(Component::Forwarding, Action::Delivered, Generation(0), ifindex));
-    }
     let next = match verdict {
         Verdict::Pass if decision.leaves => {
             let mirrored = decision.copies.slots != 0;

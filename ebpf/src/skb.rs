@@ -10,7 +10,7 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use podwire_core::{
-    abi::{Generation, Reason, TargetRow, limits},
+    abi::{Generation, Mode, Reason, TargetRow, limits},
     stage::{Counters, Facts, Packet, Tables, Tag, leave::Remote},
     wire::{ethernet, ipv4, ipv6},
 };
@@ -44,6 +44,15 @@ pub const fn to_words(b: [u8; 16]) -> [u32; 4] {
         u32::from_ne_bytes([b[8], b[9], b[10], b[11]]),
         u32::from_ne_bytes([b[12], b[13], b[14], b[15]]),
     ]
+}
+
+/// The tunnel that a frame came by.
+#[derive(Clone, Copy)]
+pub struct Tunnel {
+    pub vni: u32,
+    pub remote: Remote,
+    /// DSCP value of the outer header: that of a traced packet is its trace's tag.
+    pub tag: u8,
 }
 
 /// Where the kernel would send a packet.
@@ -360,9 +369,9 @@ impl Skb {
         }
     }
 
-    /// The VNI and the sender's address of the tunnel that the frame came by; see [`TargetRow::remote`].
+    /// The tunnel that the frame came by.
     #[inline(always)]
-    pub fn tunnel(self) -> Option<(u32, Remote)> {
+    pub fn tunnel(self) -> Option<Tunnel> {
         // SAFETY: all-zero is a valid value of this plain C structure.
         let mut key: bpf_tunnel_key = unsafe { core::mem::zeroed() };
         for flags in [0, BPF_F_TUNINFO_IPV6 as u64] {
@@ -377,9 +386,45 @@ impl Skb {
             let (v4, v6) = unsafe { (key.__bindgen_anon_1.remote_ipv4, key.__bindgen_anon_1.remote_ipv6) };
             // IPv4's number is in host order, IPv6's words are as on the wire.
             let words = if flags == 0 { [v4.to_be(), 0, 0, 0] } else { v6 };
-            return Some((key.tunnel_id, Remote { address: from_words(words), v4: flags == 0 }));
+            let remote = Remote { address: from_words(words), v4: flags == 0 };
+            return Some(Tunnel { vni: key.tunnel_id, remote, tag: key.tunnel_tos >> 2 });
         }
         None
+    }
+
+    /// Gives the packet that `facts` is about another DSCP value (RFC 2474); its ECN bits stay.
+    #[inline(always)]
+    pub fn set_dscp(self, facts: &Facts, dscp: u8) -> bool {
+        let at = facts.network_offset;
+        match facts.mode {
+            Mode::V4 => {
+                let Some([version, tos]) = self.load::<2>(at) else {
+                    return false;
+                };
+                let new = dscp << 2 | tos & 3;
+                let (from, to) = (u16::from_ne_bytes([version, tos]), u16::from_ne_bytes([version, new]));
+                let sum = at + ipv4::CHECKSUM_OFFSET as u32;
+                // The header and its checksum change together: a sum over the packet stays as it is.
+                // SAFETY: the context pointer is valid for the program's run; the length is the array's.
+                unsafe {
+                    helper::bpf_l3_csum_replace(self.0, sum, from as u64, to as u64, 2) == 0
+                        && helper::bpf_skb_store_bytes(
+                            self.0.cast(),
+                            at + ipv4::TOS_OFFSET as u32,
+                            (&raw const new).cast(),
+                            1,
+                            0,
+                        ) == 0
+                }
+            }
+            Mode::V6 => {
+                let Some([high, low]) = self.load::<2>(at) else {
+                    return false;
+                };
+                self.write(at, &[high & 0xf0 | dscp >> 2, low & 0x3f | dscp << 6])
+            }
+            Mode::Other => false,
+        }
     }
 
     /// Whether the frame's tunnel is known already.
@@ -388,13 +433,14 @@ impl Skb {
         self.tunnel().is_some()
     }
 
-    /// Says by which tunnel the frame goes.
+    /// Says by which tunnel the frame goes, and with which DSCP value.
     #[inline(always)]
-    pub fn set_tunnel(self, target: &TargetRow, vni: u32) -> bool {
+    pub fn set_tunnel(self, target: &TargetRow, vni: u32, tag: u8) -> bool {
         // SAFETY: all-zero is a valid value of this plain C structure.
         let mut key: bpf_tunnel_key = unsafe { core::mem::zeroed() };
         key.tunnel_id = vni;
         key.tunnel_ttl = TUNNEL_TTL;
+        key.tunnel_tos = tag << 2;
         let words = to_words(target.remote);
         // A checksum over IPv4's payload is not needed: the inner packet has its own.
         let flags = if target.family == 4 {

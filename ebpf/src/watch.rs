@@ -13,7 +13,7 @@ use podwire_core::{
 };
 
 use crate::{
-    global,
+    global, held,
     maps::{self, Draft},
     skb::{Skb, to_words},
     tables::{AS_IT_IS, Maps},
@@ -48,18 +48,35 @@ impl Note {
         Self { reason: Some(reason), ..Self::new(component, Action::Dropped, generation, ifindex) }
     }
 
-    /// What fits a register: component, action, reason plus one, bank.
+    /// What fits a register: component, action, what comes next, reason plus one, bank.
     #[inline(always)]
-    fn word(self) -> u32 {
+    fn word(self, after: u32) -> u32 {
         let reason = match self.reason {
             Some(reason) => reason as u32 + 1,
             None => 0,
         };
-        self.component as u32 | (self.action as u32) << 8 | reason << 16 | self.generation.bank() << 31
+        let action = self.action as u32 | after;
+        self.component as u32 | action << 8 | reason << 16 | self.generation.bank() << 31
     }
 }
 
 const _: () = assert!(Reason::COUNT < 1 << 15);
+
+/// What comes after a note: other stages of podwire; none, so that the packet gets its DSCP value back; none, and a
+/// packet that was injected to be seen and no more goes no further.
+const GOES_ON: u32 = 0;
+const LEAVES: u32 = 1 << 6;
+const ENDS: u32 = 1 << 7;
+const ACTION: u32 = LEAVES - 1;
+
+/// Whether a packet goes on.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Stays {
+    Yes,
+    /// It was injected to be seen and no more.
+    No,
+}
 
 /// Whether somebody watches packets like this one.
 #[inline(always)]
@@ -72,15 +89,112 @@ pub fn is_on(dropped: bool) -> bool {
     flags != 0 && (dropped || flags & WatchRow::FLAG_TRACES != 0)
 }
 
+/// Flags of what is watched.
+#[inline(always)]
+pub fn flags() -> u32 {
+    maps::WATCH.get(0).map_or(0, |row| row.flags)
+}
+
+/// Whether the uplink's egress hook says what leaves by it.
+#[inline(always)]
+pub fn has_uplink() -> bool {
+    flags() & WatchRow::FLAG_UPLINK != 0
+}
+
 /// Says what a stage did.
 #[inline(always)]
 pub fn note(packet: Skb, note: Note) {
+    say(packet, note, GOES_ON);
+}
+
+/// Says what the last stage did that sees the packet with its tag.
+#[inline(always)]
+pub fn restore(packet: Skb, note: Note) {
+    say(packet, note, LEAVES);
+}
+
+/// Says what the last stage of all did, and whether the packet goes on from there.
+#[inline(always)]
+pub fn end(packet: Skb, note: Note) -> Stays {
+    if say(packet, note, ENDS) == ENDED { Stays::No } else { Stays::Yes }
+}
+
+/// What [`write`] returns of a packet that goes no further.
+const ENDED: u32 = 2;
+/// The same of one that gets another DSCP value, which stands eight bits higher; so does [`live::start`].
+///
+/// [`live::start`]: crate::live::start
+pub const DSCP: u32 = 4;
+/// The same of one that is told of because it is dropped.
+const TELL_ALL: u32 = 8;
+/// Beside a row's flags: nothing is told any more, but what has a tag still loses it.
+const OVER: u32 = 1 << 31;
+
+#[inline(always)]
+fn say(packet: Skb, note: Note, after: u32) -> u32 {
     if !is_on(matches!(note.action, Action::Dropped)) {
-        return;
+        return 0;
     }
+    if look(packet) == 0 && !matches!(note.action, Action::Dropped) {
+        return 0;
+    }
+    let told = global::observe(packet.as_raw(), note.word(after), note.ifindex, note.policy, note.number);
+    if matches!(note.action, Action::Dropped) && told & TELL_ALL != 0 {
+        global::tell_held();
+    }
+    if after != GOES_ON {
+        set_dscp(packet, told);
+    }
+    told
+}
+
+/// Changes the DSCP value if a function said so.
+#[inline(always)]
+pub fn set_dscp(packet: Skb, told: u32) {
+    if told & DSCP != 0 {
+        global::set_dscp(packet.as_raw(), told >> 8);
+    }
+}
+
+/// The tag of a packet if it is traced, else 0.
+#[inline(always)]
+pub fn tag_of(packet: Skb) -> u8 {
+    if is_on(false) { look(packet) as u8 } else { 0 }
+}
+
+/// Reads a packet and finds its trace, for what is said of it next. Returns its tag, 0 when it is not traced.
+#[inline(always)]
+fn look(packet: Skb) -> u32 {
     // Other packets may have been looked at meanwhile, and this one may have changed.
     global::parse_frame(packet.as_raw());
-    global::observe(packet.as_raw(), note.word(), note.ifindex, note.policy, note.number);
+    global::find_trace(packet.as_raw())
+}
+
+/// Leaves the trace of the packet of row [`AS_IT_IS`] of `FACTS` in row 0 of `OBSERVATION`, with number 0 for none. Returns
+/// the packet's tag, 0 when it is not traced.
+#[inline(always)]
+pub fn find_trace(packet: Skb) -> u32 {
+    let (Some(facts), Some(draft)) = (maps::FACTS.get(AS_IT_IS), maps::OBSERVATION.get_ptr_mut(0)) else {
+        return 0;
+    };
+    // SAFETY: a per-CPU row; the program is not interrupted by another one on this CPU's hooks.
+    let draft = unsafe { &mut *draft };
+    draft.trace.number = 0;
+    let copied = packet.mark() != 0 && packet.mark() == Maps.copy_mark();
+    let tag = trace::tag(&packet, facts);
+    if tag == 0 || copied {
+        return 0;
+    }
+    let now = Maps.now();
+    let Some(found) = find(draft, facts, tag) else {
+        return 0;
+    };
+    draft.trace = *found;
+    if found.until <= now {
+        draft.trace.flags |= OVER;
+    }
+    draft.row.identity = trace::identity(&packet, facts);
+    tag as u32
 }
 
 /// Says that copies were made, one for each policy.
@@ -89,8 +203,10 @@ pub fn mirrored(packet: Skb, copies: &Copies, ifindex: u32) {
     if copies.slots == 0 || !is_on(false) {
         return;
     }
-    global::parse_frame(packet.as_raw());
-    global::observe_copies(packet.as_raw(), copies.slots, copies.ruleset, copies.generation.bank(), ifindex);
+    if look(packet) != 0 {
+        let bank = copies.generation.bank();
+        global::observe_copies(packet.as_raw(), copies.slots, copies.ruleset, bank, ifindex);
+    }
 }
 
 /// See [`mirrored`].
@@ -107,60 +223,77 @@ pub fn each_copy(packet: Skb, slots: u64, ruleset: u32, bank: u32, ifindex: u32)
         }
         let policy = rules.policies[lowest(rest)] as u32 + 1;
         rest &= rest.wrapping_sub(1);
-        global::observe(packet.as_raw(), note.word(), ifindex, policy, 0);
+        global::observe(packet.as_raw(), note.word(GOES_ON), ifindex, policy, 0);
     }
 }
 
-/// Writes the record of a packet whose facts are in row [`AS_IT_IS`] of `FACTS`, if it is traced, or dropped and
-/// watched all the same.
+/// Writes the record of the packet of row [`AS_IT_IS`] of `FACTS`, if it is traced as row 0 of `OBSERVATION` says, or
+/// dropped and watched all the same. Returns [`ENDED`], or [`DSCP`] and the value, or [`TELL_ALL`], or 1.
 #[inline(always)]
-pub fn write(packet: Skb, word: u32, ifindex: u32, policy: u32, number: u32) {
+pub fn write(packet: Skb, word: u32, ifindex: u32, policy: u32, number: u32) -> u32 {
     let (Some(facts), Some(watch), Some(mac)) =
         (maps::FACTS.get(AS_IT_IS), maps::WATCH.get(0), packet.read::<6>(0))
     else {
-        return;
+        return 1;
     };
     if packet.mark() != 0 && packet.mark() == Maps.copy_mark() || is_unguarded(word, ifindex) {
-        return;
+        return 1;
     }
     let Some(draft) = maps::OBSERVATION.get_ptr_mut(0) else {
-        return;
+        return 1;
     };
     // SAFETY: a per-CPU row; the program is not interrupted by another one on this CPU's hooks.
-    let Draft { key, row } = unsafe { &mut *draft };
-    let now = Maps.now();
-    let tag = trace::tag(&packet, facts);
-    *key = trace::key(facts, tag);
-    let traced = if tag != 0 { find(key, now) } else { 0 };
-    let dropped = word >> 8 & 0xff == Action::Dropped as u32;
-    let class = match traced {
-        0 if dropped && watch.flags & WatchRow::FLAG_DROPS != 0 => Class::Drops,
-        0 => return,
-        _ => Class::Traces,
+    let Draft { trace, row, .. } = unsafe { &mut *draft };
+    let dropped = word >> 8 & ACTION == Action::Dropped as u32;
+    let class = if trace.number != 0 {
+        Class::Traces
+    } else if dropped && watch.flags & WatchRow::FLAG_DROPS != 0 {
+        Class::Drops
+    } else {
+        return 1;
     };
+    row.trace = trace.number;
+    row.flags = trace.flags & TraceRow::FLAG_REPLY;
+    row.time_ns = Maps.now();
+    row.mac = mac;
+    row.ifindex = ifindex;
+    row.component = word & 0xff;
+    row.action = word >> 8 & ACTION;
+    row.reason = word >> 16 & 0x7fff;
+    describe(row, packet, facts);
+    point(row, Generation((word >> 31) as u64), policy, number);
+    let only_dropped = trace.number != 0 && trace.flags & TraceRow::FLAG_DROPPED_ONLY != 0;
+    if trace.flags & OVER != 0 && trace.number != 0 {
+        // Too late.
+    } else if !only_dropped {
+        send(class, row, watch.drops);
+    } else if !dropped {
+        held::keep(row);
+    }
+    let tell_all = if only_dropped && dropped { TELL_ALL } else { 1 };
+    if trace.number == 0 || word >> 8 & (LEAVES | ENDS) == 0 {
+        return tell_all;
+    }
+    if word >> 8 & ENDS != 0 && trace.flags & TraceRow::FLAG_ENDS != 0 {
+        return ENDED;
+    }
+    tell_all | DSCP | trace.original << 8
+}
+
+/// Numbers a record and sends it, unless there are too many drops.
+#[inline(always)]
+pub fn send(class: Class, row: &mut ObservationRow, drops: u32) {
     let Some(counters) = maps::OBSERVATION_COUNTERS.get_ptr_mut(class as u32) else {
         return;
     };
-    // SAFETY: as above.
+    // SAFETY: as in `write`.
     let counters = unsafe { &mut *counters };
-    let sequence = counters.generated;
-    counters.generated = sequence.wrapping_add(1);
-    if matches!(class, Class::Drops) && !admit(counters, watch.drops, now) {
-        counters.suppressed = counters.suppressed.wrapping_add(1);
-        return;
-    }
-    row.time_ns = now;
-    row.mac = mac;
-    row.sequence = sequence;
+    row.sequence = counters.generated;
     row.lost = counters.lost;
-    row.trace = traced;
-    row.ifindex = ifindex;
-    row.component = word & 0xff;
-    row.action = word >> 8 & 0xff;
-    row.reason = word >> 16 & 0x7fff;
-    describe(row, packet, facts, tag);
-    point(row, Generation((word >> 31) as u64), policy, number);
-    if !output(class, row) {
+    counters.generated = row.sequence.wrapping_add(1);
+    if matches!(class, Class::Drops) && !admit(counters, drops, row.time_ns) {
+        counters.suppressed = counters.suppressed.wrapping_add(1);
+    } else if !output(class, row) {
         counters.lost = counters.lost.wrapping_add(1);
     }
 }
@@ -176,14 +309,27 @@ fn is_unguarded(word: u32, ifindex: u32) -> bool {
     !row.is_some_and(|row| row.is_guarded())
 }
 
-/// The trace's number, 0 for none.
+/// The trace of a packet with this tag.
 #[inline(always)]
-fn find(key: &TraceKey, now: u64) -> u32 {
-    // SAFETY: the row is replaced whole, never changed in place.
-    match unsafe { maps::TRACES.get(key) } {
-        Some(TraceRow { until, number, .. }) if *until > now => *number,
-        _ => 0,
+pub fn find<'a>(draft: &mut Draft, facts: &Facts, tag: u8) -> Option<&'a TraceRow> {
+    draft.key = trace::key(facts, tag);
+    let exact = look_up(&draft.key);
+    if exact.is_some() || flags() & WatchRow::FLAG_TRANSLATED == 0 {
+        return exact;
     }
+    draft.other = draft.key.to_any();
+    let moved = look_up(&draft.other);
+    if moved.is_some() {
+        return moved;
+    }
+    draft.other = draft.key.from_any();
+    look_up(&draft.other)
+}
+
+#[inline(always)]
+pub fn look_up<'a>(key: &TraceKey) -> Option<&'a TraceRow> {
+    // SAFETY: numbers of a row of a preallocated map; what changes meanwhile is the trace's own.
+    unsafe { maps::TRACES.get(key) }
 }
 
 /// Whether one more fits into the window.
@@ -200,7 +346,7 @@ fn admit(counters: &mut ObservationCounters, most: u32, now: u64) -> bool {
 
 /// What the packet is.
 #[inline(always)]
-fn describe(row: &mut ObservationRow, packet: Skb, facts: &Facts, tag: u8) {
+fn describe(row: &mut ObservationRow, packet: Skb, facts: &Facts) {
     row.source = [facts.source.high, facts.source.low];
     row.destination = [facts.destination.high, facts.destination.low];
     row.family = trace::family(facts);
@@ -209,7 +355,7 @@ fn describe(row: &mut ObservationRow, packet: Skb, facts: &Facts, tag: u8) {
         if matches!(facts.mode, Mode::Other) { facts.ether_type as u32 } else { facts.protocol as u32 };
     row.len = packet.frame_len();
     row.ttl = trace::hops(&packet, facts);
-    row.tag = tag;
+    row.tag = trace::tag(&packet, facts);
     // SAFETY: the helper takes nothing and cannot fail.
     row.cpu = unsafe { helper::bpf_get_smp_processor_id() };
     row.pad = 0;

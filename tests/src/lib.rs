@@ -14,5 +14,6 @@ pub mod spoof;
 #[cfg(feature = "test-run")]
 pub mod test_run;
 pub mod tool;
+pub mod traced;
 pub mod watched;
 pub mod wish;

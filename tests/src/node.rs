@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use podwire_datapath::core::abi::{Direction, EndpointCounters, PolicyCounters, Reason, SessionCounters};
-use podwire_datapath::{Applied, Counters, Datapath, Desired, Hook, Options, Target, Watch, WatchOptions};
+use podwire_datapath::traceflow::Tracer;
+use podwire_datapath::{
+    Applied, Attachment, Counters, Datapath, Desired, Hook, Injector, Options, Target, Watch, WatchOptions,
+};
 use podwire_harness::{NetNs, Scratch};
 
 type Work = Box<dyn FnOnce(&mut Datapath) + Send>;
@@ -82,6 +85,42 @@ impl Node {
     /// As the library says.
     pub fn watch(&self, options: WatchOptions) -> Result<Watch> {
         Ok(self.ask(move |datapath| datapath.watch(options))??)
+    }
+
+    /// [`Datapath::watch`], and a tracer on it.
+    ///
+    /// # Errors
+    /// As the library says.
+    pub fn tracer(&self) -> Result<Tracer> {
+        let watch = self.watch(WatchOptions::default())?;
+        Ok(Tracer::start(watch.watcher, watch.traces, watch.captures, |_| {})?)
+    }
+
+    /// [`Datapath::injector`].
+    ///
+    /// # Errors
+    /// As the library says.
+    pub fn injector(&self) -> Result<Injector> {
+        Ok(self.ask(|datapath| datapath.injector())??)
+    }
+
+    /// [`Datapath::attachment`] of an endpoint that there is.
+    ///
+    /// # Errors
+    /// As the library says, and when there is none.
+    pub fn attachment(&self, endpoint: &str) -> Result<Attachment> {
+        let name = endpoint.to_owned();
+        let found = self.ask(move |datapath| datapath.attachment(&name))??;
+        found.with_context(|| format!("no endpoint {endpoint}"))
+    }
+
+    /// [`Datapath::set_traced`].
+    ///
+    /// # Errors
+    /// As the library says.
+    pub fn set_traced(&self, endpoints: &[&str]) -> Result<()> {
+        let names = endpoints.iter().map(|name| (*name).to_owned()).collect();
+        Ok(self.ask(move |datapath| datapath.set_traced(names))??)
     }
 
     /// [`Datapath::refresh`].

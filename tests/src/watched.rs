@@ -156,7 +156,7 @@ pub fn trace(number: u32, pod: &Pod, sent: &Tagged) -> Result<Trace> {
         source_port: sent.source_port,
         destination_port: sent.port,
     };
-    Ok(Trace { number, tag: sent.tag, flow, duration: Duration::from_secs(60) })
+    Ok(Trace::new(number, sent.tag, flow, Duration::from_secs(60)))
 }
 
 /// The observations of a trace until its packet's story is over: `last` has come, and nothing after it.

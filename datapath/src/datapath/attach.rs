@@ -30,7 +30,9 @@ impl Datapath {
             };
             if let Some(ifindex) = state.ifindex {
                 for direction in Direction::ALL {
-                    if self.has_rules(&endpoint.name, ifindex, direction) {
+                    if self.traced.contains(&endpoint.name)
+                        || self.has_rules(&endpoint.name, ifindex, direction)
+                    {
                         wanted.insert((ifindex, direction));
                         let place = Place { interface: &endpoint.interface, ifindex, direction };
                         match self.attach_one(program_of(direction), place) {
@@ -69,7 +71,7 @@ impl Datapath {
         Ok(())
     }
 
-    fn has_rules(&self, name: &str, ifindex: u32, direction: Direction) -> bool {
+    pub(super) fn has_rules(&self, name: &str, ifindex: u32, direction: Direction) -> bool {
         let Some(slot) = self.endpoints.find(&(name.to_owned(), ifindex)) else {
             return false;
         };

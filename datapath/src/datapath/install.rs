@@ -70,7 +70,9 @@ impl Datapath {
         let image = compile::compile_with(&rules, &network.plan.destinations)?;
         let mut targets = network.plan.targets.clone();
         for (number, name) in &network.plan.pods {
-            if slots.get(name.as_str()).is_some_and(|slot| image.has_rules(*slot, Direction::Ingress)) {
+            if self.traced.contains(name)
+                || slots.get(name.as_str()).is_some_and(|slot| image.has_rules(*slot, Direction::Ingress))
+            {
                 targets[*number as usize].flags |= TargetRow::FLAG_STAGES;
             }
         }
@@ -95,6 +97,7 @@ impl Datapath {
             self.write_and_flip(&next)?;
             self.in_force = Some(next);
         }
+        self.pods = network.plan.pods.iter().map(|(number, name)| (*number, name.clone())).collect();
         self.tell_relay(&sessions);
         self.tell_liveness(&sessions)?;
         let sessions = sessions.into_iter().map(|planned| planned.state(desired)).collect();

@@ -22,6 +22,7 @@ mod set;
 mod target;
 #[cfg(test)]
 mod tests;
+mod traceflow;
 mod traffic_control;
 mod tree;
 
@@ -32,6 +33,10 @@ pub use metadata::Metadata;
 pub use selector::{AppliedTo, LabelSelector};
 pub use set::{Conflict, ObjectSet};
 pub use target::{Port, TargetPort};
+pub use traceflow::{
+    Connection, NamespacedName, TraceDestination, TraceFamily, TraceIcmp, TracePacket, TracePorts,
+    TraceSource, TraceTransport, Traceflow,
+};
 pub use traffic_control::{Action, TrafficControl};
 
 use decode::{Context, Map, nearest};
@@ -43,6 +48,8 @@ pub const API_VERSION: &str = "podwire.io/v1alpha1";
 pub const ANTREA_API_VERSION: &str = "crd.antrea.io/v1alpha2";
 /// Antrea's, whose Egress is accepted as it is.
 pub const ANTREA_EGRESS_API_VERSION: &str = "crd.antrea.io/v1beta1";
+/// Antrea's, whose Traceflow is accepted as it is.
+pub const ANTREA_TRACEFLOW_API_VERSION: &str = "crd.antrea.io/v1beta1";
 
 /// Largest text that is read, in bytes.
 pub const MAX_TEXT: usize = 1 << 20;
@@ -60,6 +67,8 @@ pub enum Object {
     TrafficControl(Box<TrafficControl>),
     /// A policy on how traffic leaves the cluster.
     Egress(Box<Egress>),
+    /// A trace.
+    Traceflow(Box<Traceflow>),
 }
 
 impl Object {
@@ -71,6 +80,7 @@ impl Object {
             Self::Node(_) => "Node",
             Self::TrafficControl(_) => "TrafficControl",
             Self::Egress(_) => "Egress",
+            Self::Traceflow(_) => "Traceflow",
         }
     }
 
@@ -82,6 +92,7 @@ impl Object {
             Self::Node(object) => &object.metadata,
             Self::TrafficControl(object) => &object.metadata,
             Self::Egress(object) => &object.metadata,
+            Self::Traceflow(object) => &object.metadata,
         }
     }
 }
@@ -159,12 +170,13 @@ fn read_document(context: &Context, tree: &Tree, objects: &mut Vec<Located>) {
 }
 
 /// The kinds, and of those that Antrea has as well its API version.
-const KINDS: [(&str, Option<&str>); 5] = [
+const KINDS: [(&str, Option<&str>); 6] = [
     ("Endpoint", None),
     ("Namespace", None),
     ("Node", None),
     ("TrafficControl", Some(ANTREA_API_VERSION)),
     ("Egress", Some(ANTREA_EGRESS_API_VERSION)),
+    ("Traceflow", Some(ANTREA_TRACEFLOW_API_VERSION)),
 ];
 
 fn read_object(map: &Map, kind: &str) -> Option<Object> {
@@ -173,10 +185,7 @@ fn read_object(map: &Map, kind: &str) -> Option<Object> {
     let kind_field = map.required("kind")?;
     let Some((_, foreign)) = KINDS.iter().find(|(name, _)| *name == kind) else {
         let known = KINDS.map(|(name, _)| name);
-        let problem = match kind {
-            "Traceflow" => "kind Traceflow is not served by this version".to_owned(),
-            _ => format!("unknown kind {kind}{}", nearest(kind, &known)),
-        };
+        let problem = format!("unknown kind {kind}{}", nearest(kind, &known));
         kind_field.refuse(&problem, Some(&known.join(", ")));
         return None;
     };
@@ -199,6 +208,7 @@ fn read_object(map: &Map, kind: &str) -> Option<Object> {
         }
         "Node" => endpoint::read_node(map, metadata).map(Object::Node),
         "Egress" => egress::read(map, metadata, antrea).map(|read| Object::Egress(Box::new(read))),
+        "Traceflow" => traceflow::read(map, metadata, antrea).map(|read| Object::Traceflow(Box::new(read))),
         _ => traffic_control::read(map, metadata, antrea).map(|read| Object::TrafficControl(Box::new(read))),
     };
     map.finish();

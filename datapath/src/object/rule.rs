@@ -201,7 +201,7 @@ fn read_icmp(map: &Map, number: Option<u8>) -> Option<RangeInclusive<u16>> {
     }
 }
 
-fn read_icmp_type(field: &Field, v6: bool) -> Option<u8> {
+pub(super) fn read_icmp_type(field: &Field, v6: bool) -> Option<u8> {
     let text = field.text()?;
     if read_number(text).is_some() {
         return field.number(0..=255).map(|number| number as u8);
@@ -221,7 +221,7 @@ fn read_icmp_type(field: &Field, v6: bool) -> Option<u8> {
 }
 
 /// `+syn-ack` (these set, those clear), or a map of value and mask.
-fn read_flags(field: &Field) -> Option<TcpFlags> {
+pub(super) fn read_flags(field: &Field) -> Option<TcpFlags> {
     if let super::tree::Value::Map(_) = field.tree().value() {
         let map = field.map()?;
         let (value, mask) = (map.required("value"), map.get("mask"));

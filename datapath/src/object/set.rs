@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::target::Port;
 use super::traffic_control::{Action, TrafficControl};
-use super::{Egress, Endpoint, Located, Metadata, Node, Object};
+use super::{Egress, Endpoint, Located, Metadata, Node, Object, Traceflow};
 
 /// Objects by kind and name, in the order of names.
 #[derive(Clone, Debug, Default)]
@@ -101,6 +101,14 @@ impl ObjectSet {
             .collect();
         egresses.sort_by_key(|egress| order(egress.priority, &egress.metadata));
         egresses
+    }
+
+    /// The traces.
+    pub fn traceflows(&self) -> impl Iterator<Item = &Traceflow> {
+        self.iter().filter_map(|located| match &located.object {
+            Object::Traceflow(traceflow) => Some(&**traceflow),
+            _ => None,
+        })
     }
 
     /// Labels of a namespace; none when it is not known.

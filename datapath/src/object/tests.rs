@@ -9,6 +9,7 @@ use crate::desired::{Engine, Oversize, Sampling, SessionOptions};
 
 mod egress;
 mod endpoint;
+mod traceflow;
 
 /// A policy with this `spec.targetPort` and more of `spec`.
 fn policy(api: &str, target: &str, more: &str) -> String {
@@ -109,12 +110,8 @@ fn mistakes_are_one_line_with_the_nearest_name() {
             "f.yaml:9:3: TrafficControl/m: spec.priority: unknown field of crd.antrea.io; fields beyond it are podwire.io/v1alpha1's; allowed: appliedTo, direction, action, targetPort, returnPort",
         ),
         (
-            "apiVersion: podwire.io/v1alpha1\nkind: Traceflow\nmetadata: {name: t}\n".into(),
-            "f.yaml:2:7: Traceflow/t: kind: kind Traceflow is not served by this version; allowed: Endpoint, Namespace, Node, TrafficControl, Egress",
-        ),
-        (
             "apiVersion: podwire.io/v1alpha1\nkind: Egres\n".into(),
-            "f.yaml:2:7: Egres: kind: unknown kind Egres; did you mean \"Egress\"? allowed: Endpoint, Namespace, Node, TrafficControl, Egress",
+            "f.yaml:2:7: Egres: kind: unknown kind Egres; did you mean \"Egress\"? allowed: Endpoint, Namespace, Node, TrafficControl, Egress, Traceflow",
         ),
         (
             own("{device: {name: eth0}}", "  match: [{peer: {cidrs: [10.0.0.1/8]}}]\n"),

@@ -10,8 +10,11 @@
 //! nothing from a trace. Counters are exact: what was generated was delivered, waits, or is counted as lost.
 
 mod account;
+mod captures;
+mod matches;
 mod names;
 mod reader;
+mod trace;
 mod watcher;
 
 use std::net::IpAddr;
@@ -19,13 +22,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use podwire_core::abi::{Action, Class, Component, ObservationRow, Reason};
+use podwire_core::abi::{Action, Class, Component, ObservationRow, Reason, TraceRow};
 
 pub use account::Account;
+pub use captures::{Capture, Captures};
 pub(crate) use names::Names;
 use names::address;
 use reader::{Reader, Tally};
-pub use watcher::{Flow, Trace, Watcher};
+pub use trace::{Filter, Flow, Live, Place, Trace, TraceOptions};
+pub use watcher::Watcher;
 
 use crate::error::Error;
 use crate::pins::Pins;
@@ -52,6 +57,8 @@ pub struct Watch {
     pub traces: Stream,
     /// Observations of dropped packets that nobody traces.
     pub drops: Stream,
+    /// Live packets that became traced.
+    pub captures: Captures,
 }
 
 impl Watch {
@@ -59,7 +66,8 @@ impl Watch {
     pub(crate) fn open(pins: &Pins, names: &Arc<Names>, options: WatchOptions) -> Result<Self, Error> {
         let watcher = Watcher::open(pins)?;
         let stream = |class| Stream::open(pins, class, names, options);
-        Ok(Self { watcher, traces: stream(Class::Traces)?, drops: stream(Class::Drops)? })
+        let captures = Captures::open(pins)?;
+        Ok(Self { watcher, traces: stream(Class::Traces)?, drops: stream(Class::Drops)?, captures })
     }
 }
 
@@ -112,6 +120,10 @@ pub struct Observation {
     pub sequence: u64,
     /// How many of its class were lost on that CPU before it.
     pub lost_before: u64,
+    /// Tells the packets of a trace apart.
+    pub identity: u32,
+    /// Whether the packet is the answer to a traced one.
+    pub reply: bool,
 }
 
 /// Observations of one class, in the order of their ring.
@@ -195,6 +207,8 @@ impl Stream {
             cpu: row.cpu,
             sequence: row.sequence,
             lost_before: row.lost,
+            identity: row.identity,
+            reply: row.flags & TraceRow::FLAG_REPLY != 0,
         })
     }
 }

@@ -1,15 +1,16 @@
 //! What is watched. In: traces, and whether drops are wanted. Out: rows in the datapath's tables.
 //!
-//! A trace ends at its deadline in the datapath itself, whatever becomes of who began it.
+//! A trace ends at its deadline in the datapath itself, whatever becomes of who began it. Its rows stay for a while
+//! longer: packets on their way lose their tag by them.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::time::Duration;
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
 use aya::maps::MapData;
 use podwire_core::abi::{TraceKey, TraceRow, WatchRow, limits};
-use podwire_core::stage::{Key, trace::LARGEST_TAG};
 
+use super::matches::Matches;
+use super::trace::{Live, Trace};
 use crate::error::{Context, Error, ErrorKind};
 use crate::maps::{self, Row, Table};
 use crate::pins::Pins;
@@ -18,83 +19,49 @@ use crate::sys::wait_for_packets;
 
 /// Windows in a second; see [`WatchRow::drops`].
 const WINDOWS: u32 = 10;
-
-/// Packets of one direction between two places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Flow {
-    /// Source address.
-    pub source: IpAddr,
-    /// Destination address, of the same family.
-    pub destination: IpAddr,
-    /// IP protocol, after IPv6 extension headers.
-    pub protocol: u8,
-    /// Source port; 0 for a protocol without ports.
-    pub source_port: u16,
-    /// Destination port; 0 for a protocol without ports.
-    pub destination_port: u16,
-}
-
-/// A flow with a tag, which is to be traced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trace {
-    /// Its number, of the caller's choice, in each of its observations. Not 0. Several flows may share one.
-    pub number: u32,
-    /// The DSCP value that its packets have, 1 to 63.
-    pub tag: u8,
-    /// The flow that they belong to.
-    pub flow: Flow,
-    /// How long.
-    pub duration: Duration,
-}
-
-impl Trace {
-    fn key(&self) -> Result<TraceKey, Error> {
-        let flow = &self.flow;
-        let wrong = if self.number == 0 {
-            "its number is above 0"
-        } else if !(1..=LARGEST_TAG).contains(&self.tag) {
-            "its tag is 1 to 63"
-        } else if flow.source.is_ipv4() != flow.destination.is_ipv4() {
-            "its addresses are of one family"
-        } else {
-            let (source, destination) = (words(flow.source), words(flow.destination));
-            return Ok(TraceKey {
-                source,
-                destination,
-                ports: u32::from(flow.source_port) << 16 | u32::from(flow.destination_port),
-                protocol: flow.protocol.into(),
-                tag: self.tag.into(),
-                family: if flow.source.is_ipv4() { 4 } else { 6 },
-            });
-        };
-        Err(Error::new(ErrorKind::Invalid, format!("trace {}: {wrong}", self.number)))
-    }
-}
-
-/// As the stages keep an address.
-fn words(address: IpAddr) -> [u64; 2] {
-    let Key { high, low } = match address {
-        IpAddr::V4(address) => Key::from_v4(address.octets()),
-        IpAddr::V6(address) => Key::from_v6(address.octets()),
-    };
-    [high, low]
-}
+/// How long the rows of an ended trace stay.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Says what is watched. Dropping it ends all traces.
 pub struct Watcher {
     row: Table<WatchRow>,
     traces: aya::maps::HashMap<MapData, Row<TraceKey>, Row<TraceRow>>,
-    /// Deadlines.
+    matches: Matches,
+    /// Deadlines of flows.
     until: HashMap<TraceKey, u64>,
+    /// Flags and deadlines of live traces, by number.
+    live: HashMap<u32, (TraceKind, u64)>,
+    /// Traces that ended; rows that the datapath itself made are theirs.
+    ended: BTreeSet<u32>,
+    /// When what has ended may be forgotten.
+    sweep_at: Option<Instant>,
     /// The most drops per second and CPU.
     drops: Option<u32>,
+    uplink: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct TraceKind {
+    replies: bool,
+    translated: bool,
 }
 
 impl Watcher {
     pub(super) fn open(pins: &Pins) -> Result<Self, Error> {
         let row = Table::reopen(pins, "WATCH")?;
         let traces = maps::reopen_hash(pins, "TRACES")?;
-        let mut watcher = Self { row, traces, until: HashMap::new(), drops: None };
+        let matches = Matches::open(pins)?;
+        let mut watcher = Self {
+            row,
+            traces,
+            matches,
+            until: HashMap::new(),
+            live: HashMap::new(),
+            ended: BTreeSet::new(),
+            sweep_at: None,
+            drops: None,
+            uplink: false,
+        };
         watcher.silence()?;
         // What stages still say of an earlier run's traces is said before the count begins.
         wait_for_packets();
@@ -106,17 +73,19 @@ impl Watcher {
     /// # Errors
     /// `Invalid` for number 0, a tag that is none, addresses of two families; `TableFull`, `Kernel`. Nothing changed.
     pub fn trace(&mut self, trace: &Trace) -> Result<(), Error> {
-        let key = trace.key()?;
+        let until = after(trace.duration);
+        let rows = trace.rows(until)?;
         self.expire()?;
-        if self.until.len() >= limits::TRACES as usize && !self.until.contains_key(&key) {
-            let what = format!("a node has at most {} traced flows", limits::TRACES);
+        let new = rows.iter().filter(|(key, _)| !self.until.contains_key(key)).count();
+        if self.until.len() + new > limits::TRACES as usize / 2 {
+            let what = format!("a node has at most {} traced flows", limits::TRACES / 2);
             return Err(Error::new(ErrorKind::TableFull, what));
         }
-        let duration = u64::try_from(trace.duration.as_nanos()).unwrap_or(u64::MAX);
-        let until = monotonic_ns().saturating_add(duration);
-        let row = TraceRow { until, number: trace.number, pad: 0 };
-        self.traces.insert(Row(key), Row(row), 0).context(|| "writing map TRACES".into())?;
-        self.until.insert(key, until);
+        self.ended.remove(&trace.number);
+        for (key, row) in rows {
+            self.traces.insert(Row(key), Row(row), 0).context(|| "writing map TRACES".into())?;
+            self.until.insert(key, until);
+        }
         self.tell()
     }
 
@@ -125,33 +94,97 @@ impl Watcher {
     /// # Errors
     /// `Invalid` as for [`trace`](Self::trace), `Kernel`.
     pub fn untrace(&mut self, trace: &Trace) -> Result<(), Error> {
-        self.forget(&trace.key()?)
+        for (key, _) in trace.rows(0)? {
+            self.forget(&key)?;
+        }
+        self.tell()
+    }
+
+    /// Begins to look for live packets.
+    ///
+    /// # Errors
+    /// `Invalid`, `TableFull`, `Kernel`.
+    pub fn look_for(&mut self, live: &Live) -> Result<(), Error> {
+        let until = after(live.duration);
+        let row = live.row(until)?;
+        self.expire()?;
+        for block in live.blocks() {
+            self.matches.add(block, row)?;
+        }
+        self.ended.remove(&live.number);
+        let kind = self.live.entry(live.number).or_default();
+        kind.0.replies |= live.options.replies;
+        kind.0.translated |= live.options.translated;
+        kind.1 = kind.1.max(until);
+        self.tell()
+    }
+
+    /// Ends a trace with all that belongs to it. Packets on their way still lose their tag.
+    ///
+    /// # Errors
+    /// `Kernel`.
+    pub fn end(&mut self, number: u32) -> Result<(), Error> {
+        self.matches.end(number)?;
+        self.live.remove(&number);
+        self.ended.insert(number);
+        self.sweep_at.get_or_insert_with(|| Instant::now() + GRACE);
+        self.tell()
     }
 
     fn forget(&mut self, key: &TraceKey) -> Result<(), Error> {
         if self.until.remove(key).is_some() {
             remove(&mut self.traces, key)?;
         }
-        self.tell()
+        Ok(())
     }
 
-    /// Makes room: traces whose deadline is over are not traced any more, but have a row until this is called.
+    /// Makes room: traces whose deadline is over are not traced any more, but have rows until this is called.
     ///
     /// # Errors
     /// `Kernel`.
     pub fn expire(&mut self) -> Result<(), Error> {
         let now = monotonic_ns();
+        let over: Vec<u32> =
+            self.live.iter().filter(|(_, (_, until))| *until <= now).map(|(number, _)| *number).collect();
+        for number in over {
+            self.end(number)?;
+        }
+        let gone = now.saturating_sub(GRACE.as_nanos() as u64);
         let over: Vec<TraceKey> =
-            self.until.iter().filter(|(_, until)| **until <= now).map(|(key, _)| *key).collect();
-        for key in over {
-            self.forget(&key)?;
+            self.until.iter().filter(|(_, until)| **until <= gone).map(|(key, _)| *key).collect();
+        for key in &over {
+            self.forget(key)?;
+        }
+        if self.sweep_at.is_some_and(|at| at <= Instant::now()) {
+            self.sweep()?;
+        }
+        self.tell()
+    }
+
+    /// Removes the rows of traces that ended a while ago, those included that the datapath made.
+    fn sweep(&mut self) -> Result<(), Error> {
+        let ended = std::mem::take(&mut self.ended);
+        self.sweep_at = None;
+        let now = monotonic_ns();
+        let rows: Vec<_> = self.traces.iter().filter_map(Result::ok).collect();
+        for (key, row) in rows {
+            if ended.contains(&row.0.number) || row.0.until.saturating_add(GRACE.as_nanos() as u64) <= now {
+                self.until.remove(&key.0);
+                remove(&mut self.traces, &key.0)?;
+            }
         }
         Ok(())
     }
 
     /// How many flows are traced.
     pub fn traces(&self) -> usize {
-        self.until.len()
+        let now = monotonic_ns();
+        self.until.values().filter(|until| **until > now).count()
+    }
+
+    /// Rows that the datapath has for traced flows, those included whose trace is over.
+    pub fn rows(&self) -> usize {
+        self.traces.keys().filter(Result::is_ok).count()
     }
 
     /// Wants to see drops of packets that nobody traces, at most so many per second and CPU; `None` for none.
@@ -163,20 +196,36 @@ impl Watcher {
         self.tell()
     }
 
+    /// Says that a program at the uplink's egress hook tells what leaves by it.
+    ///
+    /// # Errors
+    /// `Kernel`.
+    pub fn watch_uplink(&mut self, there: bool) -> Result<(), Error> {
+        self.uplink = there;
+        self.tell()
+    }
+
     /// Says in the datapath whether anything is watched.
     fn tell(&mut self) -> Result<(), Error> {
         let mut row = WatchRow::default();
-        if !self.until.is_empty() {
-            row.flags |= WatchRow::FLAG_TRACES;
-        }
-        if let Some(drops) = self.drops {
-            row.flags |= WatchRow::FLAG_DROPS;
-            row.drops = drops.div_ceil(WINDOWS);
-        }
+        let busy = !self.until.is_empty() || !self.live.is_empty() || self.sweep_at.is_some();
+        let replies = self.until.keys().any(|key| key.tag == 0);
+        let translated = self.until.keys().any(|key| key.source == [0; 2] || key.destination == [0; 2]);
+        let of_live = |of: fn(&TraceKind) -> bool| self.live.values().any(|(kind, _)| of(kind));
+        let flags = [
+            (busy, WatchRow::FLAG_TRACES),
+            (!self.matches.is_empty() || replies || of_live(|kind| kind.replies), WatchRow::FLAG_LIVE),
+            (translated || of_live(|kind| kind.translated), WatchRow::FLAG_TRANSLATED),
+            (busy && self.uplink, WatchRow::FLAG_UPLINK),
+            (self.drops.is_some(), WatchRow::FLAG_DROPS),
+        ];
+        row.flags = flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag);
+        row.drops = self.drops.map_or(0, |drops| drops.div_ceil(WINDOWS));
         self.row.set(0, row)
     }
 
     fn silence(&mut self) -> Result<(), Error> {
+        self.matches.clear()?;
         self.row.set(0, WatchRow::default())?;
         let left: Vec<_> = self.traces.keys().filter_map(Result::ok).collect();
         left.iter().try_for_each(|key| remove(&mut self.traces, &key.0))
@@ -189,6 +238,11 @@ impl Drop for Watcher {
             tracing::warn!(%error, "traces could not be ended before their time");
         }
     }
+}
+
+/// A time to come, by the monotonic clock.
+fn after(duration: Duration) -> u64 {
+    monotonic_ns().saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn remove(

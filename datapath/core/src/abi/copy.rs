@@ -42,6 +42,10 @@ pub struct CopyRow {
     pub failure: u32,
 }
 
+/// `skb->mark` of a frame on the private mirror device that is to enter at a pod's hook as if the pod had sent it; its
+/// `skb->priority` is the hook's interface.
+pub const INJECTED: u32 = 0x7079_0001;
+
 /// `skb->mark` of a frame on the device that cuts super-packets up. It stays with each piece.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 //! before pinned maps are adopted.
 
 use super::{
-    ABI_VERSION, AddressRow, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow, EndpointCounters,
-    EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, ModeRow, NetworkRow, ObservationCounters,
-    ObservationRow, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow, SessionCounters,
-    SessionRow, TargetRow, TraceKey, TraceRow, TripKey, TripRow, TunnelKey, WatchRow, limits,
+    ABI_VERSION, AddressRow, CaptureRow, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow,
+    EndpointCounters, EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, MatchBlock, MatchRow, ModeRow,
+    NetworkRow, ObservationCounters, ObservationRow, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow,
+    RulesetRow, SessionCounters, SessionRow, TargetRow, TraceKey, TraceRow, TripKey, TripRow, TunnelKey,
+    WatchRow, limits,
 };
 use crate::wire::encap::{OUTER_MAX, OuterTemplate};
 
@@ -138,11 +139,24 @@ layouts! {
     TraceKey {
         source: [u64; 2], destination: [u64; 2], ports: u32, protocol: u32, tag: u32, family: u32,
     }
-    TraceRow { until: u64, number: u32, pad: u32, }
+    TraceRow {
+        until: u64, number: u32, flags: u32, original: u32, tag: u32, left: u32, pad: u32,
+    }
+    MatchRow {
+        seen: u64, taken: u64, until: u64, source: [u64; 2], source_mask: [u64; 2], destination: [u64; 2],
+        destination_mask: [u64; 2], ports: u32, ports_mask: u32, family: u32, protocol: u32, tcp_flags: u32,
+        tcp_flags_mask: u32, number: u32, flags: u32, tag: u32, spare: u32, count: u32, sampling: u32, capture: u32,
+        ttl: u32, length: u32, ip_flags: u32, ip_flags_mask: u32, echo: u32, echo_mask: u32, pad: u32,
+    }
+    MatchBlock { base: u32, len: u32, }
+    CaptureRow {
+        time_ns: u64, trace: u32, identity: u32, len: u32, captured: u32, flags: u32, vlan: u32,
+    }
     ObservationRow {
         time_ns: u64, sequence: u64, lost: u64, policy: u64, source: [u64; 2], destination: [u64; 2],
         address: [u32; 4], address_family: u32, family: u32, ports: u32, protocol: u32, trace: u32, cpu: u32,
-        component: u32, action: u32, reason: u32, ifindex: u32, len: u32, mac: [u8; 6], ttl: u8, tag: u8, pad: u32,
+        component: u32, action: u32, reason: u32, ifindex: u32, len: u32, mac: [u8; 6], ttl: u8, tag: u8,
+        identity: u32, flags: u32, pad: u32,
     }
     ObservationCounters { generated: u64, suppressed: u64, lost: u64, window: u64, in_window: u64, }
     PolicyCounters {
@@ -154,7 +168,7 @@ layouts! {
 
 /// Every ABI version and the hash of its layout. A change of the layout fails to compile until a line with a
 /// new version is added here and [`ABI_VERSION`] follows.
-const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 3_760_148_563)];
+const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 1485902562)];
 
 /// Hash (FNV-1a, 32 bits) of names, offsets and sizes of all rows, of the reasons and of the tables' limits.
 pub const HASH: u32 = hash();
@@ -205,6 +219,8 @@ const fn hash() -> u32 {
         limits::RELAY_RING,
         limits::TRACES,
         limits::OBSERVATION_RING,
+        limits::MATCHES,
+        limits::CAPTURE_RING,
     ];
     let mut i = 0;
     while i < sizes.len() {

@@ -36,8 +36,14 @@ pub const EGRESS_ADDRESSES: u32 = 8192;
 pub const EGRESSES: u32 = 1024;
 /// Return ports that are tunnels.
 pub const RETURN_TUNNELS: u32 = 256;
-/// Traces at a time.
-pub const TRACES: u32 = 4096;
+/// Traced flows at a time.
+pub const TRACES: u32 = 16384;
+/// Rows that say which packets become traced.
+pub const MATCHES: u32 = 8192;
+/// Such rows for one place.
+pub const MATCH_BLOCK: u32 = 64;
+/// Bytes of the ring of captured packets.
+pub const CAPTURE_RING: u32 = 1 << 22;
 /// Bytes of either ring of observations.
 pub const OBSERVATION_RING: u32 = 1 << 20;
 /// Bytes of the ring to the user-space encapsulator.

@@ -49,6 +49,11 @@
 //! | `OBSERVATIONS` | ring buffer | | [`ObservationRow`], of traced packets |
 //! | `DROPS` | ring buffer | | [`ObservationRow`], of dropped packets that nobody traces |
 //! | `OBSERVATION` | per-CPU array | 0 | scratch of a record for either |
+//! | `HELD` | per-CPU array | number | [`ObservationRow`] of a packet that is told of if it is dropped |
+//! | `HELD_COUNT` | per-CPU array | 0 | how many |
+//! | `MATCH_BLOCKS` | hash | [`MatchBlock::of_hook`], [`MatchBlock::of_tag`] | [`MatchBlock`] |
+//! | `MATCHES` | array | row | [`MatchRow`] |
+//! | `CAPTURES` | ring buffer | | [`CaptureRow`], then the frame's first bytes |
 //! | `OBSERVATION_COUNTERS` | per-CPU array | [`Class`] | [`ObservationCounters`] |
 //!
 //! "Absolute" indexes are written by the rule compiler with the bank's base already added, so that a packet
@@ -69,7 +74,7 @@ mod session;
 mod trip;
 
 pub use config::{ConfigRow, Generation};
-pub use copy::{CopyRow, CopyState, SegmentMark};
+pub use copy::{CopyRow, CopyState, INJECTED, SegmentMark};
 pub use counters::{EndpointCounters, GuardCounters, SessionCounters};
 pub use endpoint::{Direction, EndpointRow};
 pub use network::{
@@ -77,7 +82,8 @@ pub use network::{
     OverlayCounters, TargetKind, TargetRow,
 };
 pub use observation::{
-    Action, Class, Component, ObservationCounters, ObservationRow, TraceKey, TraceRow, WatchRow,
+    Action, CaptureRow, Class, Component, MatchBlock, MatchRow, ObservationCounters, ObservationRow,
+    TraceKey, TraceRow, WatchRow,
 };
 pub use policy::{PolicyCounters, PolicyRow};
 pub use reason::Reason;

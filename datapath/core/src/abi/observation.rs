@@ -127,9 +127,18 @@ impl WatchRow {
     pub const FLAG_TRACES: u32 = 1 << 0;
     /// Somebody wants to see drops.
     pub const FLAG_DROPS: u32 = 1 << 1;
+    /// Hooks look for packets to trace: `MATCHES` has rows, or an answer is awaited.
+    pub const FLAG_LIVE: u32 = 1 << 2;
+    /// Some traces go on when the packet's destination or source has been translated; see [`TraceKey`].
+    pub const FLAG_TRANSLATED: u32 = 1 << 3;
+    /// The uplink's egress hook says what leaves by it.
+    pub const FLAG_UPLINK: u32 = 1 << 4;
 }
 
 /// Key of map `TRACES`: the tag and the flow, both of which a packet must have to be traced.
+///
+/// Destination and destination port 0: whatever they were translated to. The same for the source. Tag 0: the answer to a
+/// traced packet, which gets its tag where it is first seen.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TraceKey {
@@ -155,8 +164,139 @@ pub struct TraceRow {
     pub until: u64,
     /// Its number; not 0.
     pub number: u32,
+    /// `FLAG_…` of this type.
+    pub flags: u32,
+    /// The DSCP value that the packet came with, and leaves with.
+    pub original: u32,
+    /// Of a row whose key has tag 0: the tag to give.
+    pub tag: u32,
+    /// Of such a row: packets that still get it.
+    pub left: u32,
     /// Zero.
     pub pad: u32,
+}
+
+impl TraceRow {
+    /// The packet ends where it would be handed to a pod or leave the cluster.
+    pub const FLAG_ENDS: u32 = 1 << 0;
+    /// Only packets that are dropped are told.
+    pub const FLAG_DROPPED_ONLY: u32 = 1 << 1;
+    /// The packet is an answer.
+    pub const FLAG_REPLY: u32 = 1 << 2;
+    /// The answer is traced as well.
+    pub const FLAG_REPLIES: u32 = 1 << 3;
+    /// It goes on where the destination is translated.
+    pub const FLAG_TRANSLATED: u32 = 1 << 4;
+}
+
+/// Which packets become traced: a row of map `MATCHES`. A field whose mask is 0 is any.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatchRow {
+    /// Packets that matched, for samples. All CPUs.
+    pub seen: u64,
+    /// Packets that became traced. All CPUs.
+    pub taken: u64,
+    /// When it ends: the monotonic clock in nanoseconds.
+    pub until: u64,
+    /// Source address under its mask, left-aligned, as two numbers in host order.
+    pub source: [u64; 2],
+    /// Its mask.
+    pub source_mask: [u64; 2],
+    /// Destination address under its mask.
+    pub destination: [u64; 2],
+    /// Its mask.
+    pub destination_mask: [u64; 2],
+    /// As in [`TraceKey::ports`]; of ICMP the upper half is type and code.
+    pub ports: u32,
+    /// Their mask.
+    pub ports_mask: u32,
+    /// 4 or 6; 0 for either.
+    pub family: u32,
+    /// IP protocol; [`MatchRow::ANY_PROTOCOL`].
+    pub protocol: u32,
+    /// TCP flags under their mask.
+    pub tcp_flags: u32,
+    /// Their mask.
+    pub tcp_flags_mask: u32,
+    /// The trace's number.
+    pub number: u32,
+    /// Flags of its [`TraceRow`].
+    pub flags: u32,
+    /// The tag.
+    pub tag: u32,
+    /// The tag for packets whose own DSCP value is `tag`.
+    pub spare: u32,
+    /// The most packets that become traced.
+    pub count: u32,
+    /// One of so many; not 0.
+    pub sampling: u32,
+    /// Bytes of each packet that are captured.
+    pub capture: u32,
+    /// Time to live or hop limit; 0 for any.
+    pub ttl: u32,
+    /// IPv4's total length, IPv6's payload length; 0 for any.
+    pub length: u32,
+    /// IPv4's flags, the three bits beside the fragment offset, under their mask.
+    pub ip_flags: u32,
+    /// Their mask.
+    pub ip_flags_mask: u32,
+    /// Identifier and sequence number of an ICMP echo under their mask.
+    pub echo: u32,
+    /// Their mask.
+    pub echo_mask: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+impl MatchRow {
+    /// Any protocol.
+    pub const ANY_PROTOCOL: u32 = 256;
+}
+
+/// Rows of `MATCHES` that are for one place: a value of map `MATCH_BLOCKS`, whose key is [`MatchBlock::of_hook`] or
+/// [`MatchBlock::of_tag`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatchBlock {
+    /// The first row.
+    pub base: u32,
+    /// How many.
+    pub len: u32,
+}
+
+impl MatchBlock {
+    /// Key of what passes a pod's hook.
+    #[inline(always)]
+    pub const fn of_hook(ifindex: u32, direction: super::Direction) -> u32 {
+        ifindex << 1 | direction.index()
+    }
+
+    /// Key of what another node traces already and sends with its tag.
+    #[inline(always)]
+    pub const fn of_tag(tag: u32) -> u32 {
+        1 << 31 | tag
+    }
+}
+
+/// A packet that became traced, as it was: the head of a record of ring `CAPTURES`; its first bytes follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CaptureRow {
+    /// The monotonic clock in nanoseconds.
+    pub time_ns: u64,
+    /// The trace's number.
+    pub trace: u32,
+    /// See [`ObservationRow::identity`].
+    pub identity: u32,
+    /// Length of the frame in bytes.
+    pub len: u32,
+    /// How many of them follow.
+    pub captured: u32,
+    /// `FLAG_…` of [`TraceRow`].
+    pub flags: u32,
+    /// The tag that the kernel keeps beside the frame: protocol in the upper half, TCI in the lower; 0 for none.
+    pub vlan: u32,
 }
 
 /// What a stage did with a packet: a record of the rings `OBSERVATIONS` and `DROPS`.
@@ -205,6 +345,10 @@ pub struct ObservationRow {
     pub ttl: u8,
     /// DSCP value.
     pub tag: u8,
+    /// Tells the packets of a trace apart: of what no hop and no translation changes.
+    pub identity: u32,
+    /// [`TraceRow::FLAG_REPLY`], or 0.
+    pub flags: u32,
     /// Zero.
     pub pad: u32,
 }

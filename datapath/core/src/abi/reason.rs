@@ -105,6 +105,8 @@ reasons! {
     OverlaySpoofed = 32,
     /// A packet's time to live is up; the host's stack says so to its sender.
     TtlExceeded = 33,
+    /// A packet that was injected for a trace ended where it would have been delivered.
+    TraceEnded = 34,
 }
 
 impl Reason {

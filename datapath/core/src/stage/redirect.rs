@@ -77,6 +77,13 @@ pub fn settle<T: Counters>(
         Attempt::Failed(reason) if redirect.closed => Verdict::Drop(reason),
         Attempt::Failed(_) => Verdict::Pass,
     };
+    let verdict = match verdict {
+        Verdict::Pass if decision.ended => {
+            tables.count_reason(Reason::TraceEnded);
+            Verdict::Drop(Reason::TraceEnded)
+        }
+        other => other,
+    };
     if let Attempt::Failed(reason) = attempt {
         tables.count_reason(reason);
     }

@@ -86,6 +86,8 @@ pub struct Decision {
     pub leaves: bool,
     /// Whether its headers were read.
     pub is_read: bool,
+    /// Whether it was injected for a trace that ends here.
+    pub ended: bool,
     /// Where the packet itself goes.
     pub redirect: Redirect,
 }
@@ -98,6 +100,7 @@ impl Decision {
         refused: None,
         leaves: false,
         is_read: false,
+        ended: false,
         redirect: Redirect::NONE,
     };
 }

@@ -1,0 +1,68 @@
+//! Packets that became traced, as they were before that. In: the ring of captures. Out: [`Capture`]s.
+
+use aya::maps::{MapData, RingBuf};
+use podwire_core::abi::CaptureRow;
+
+use crate::error::Error;
+use crate::maps::{self, read_head};
+use crate::pins::Pins;
+use crate::relay::clock_offset;
+
+/// A packet that became traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// The trace's number.
+    pub trace: u32,
+    /// As [`super::Observation::identity`].
+    pub identity: u32,
+    /// When, in nanoseconds since 1970 by the node's clock.
+    pub time_ns: u64,
+    /// Length of the frame in bytes.
+    pub length: u32,
+    /// Its first bytes, from the Ethernet header on; a VLAN tag that the kernel keeps beside a frame is in its place.
+    pub bytes: Vec<u8>,
+}
+
+/// The ring.
+pub struct Captures(RingBuf<MapData>);
+
+impl Captures {
+    pub(super) fn open(pins: &Pins) -> Result<Self, Error> {
+        let mut captures = Self(maps::reopen_ring(pins, "CAPTURES")?);
+        // What an earlier run left.
+        while captures.0.next().is_some() {}
+        Ok(captures)
+    }
+
+    /// The next one that waits. A packet is here before anything is told of it.
+    pub fn next(&mut self) -> Option<Capture> {
+        loop {
+            let record = self.0.next()?;
+            if let Some(capture) = read(&record) {
+                return Some(capture);
+            }
+        }
+    }
+}
+
+fn read(record: &[u8]) -> Option<Capture> {
+    let row: CaptureRow = read_head(record)?;
+    let frame = record.get(size_of::<CaptureRow>()..)?.get(..row.captured as usize)?;
+    let mut bytes = Vec::with_capacity(frame.len() + 4);
+    match (row.vlan, frame) {
+        (0, frame) => bytes.extend_from_slice(frame),
+        (tag, frame) if frame.len() >= 12 => {
+            bytes.extend_from_slice(&frame[..12]);
+            bytes.extend_from_slice(&tag.to_be_bytes());
+            bytes.extend_from_slice(&frame[12..]);
+        }
+        _ => return None,
+    }
+    Some(Capture {
+        trace: row.trace,
+        identity: row.identity,
+        time_ns: row.time_ns.wrapping_add(clock_offset()),
+        length: row.len + if row.vlan == 0 { 0 } else { 4 },
+        bytes,
+    })
+}
