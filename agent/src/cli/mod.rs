@@ -82,7 +82,7 @@ enum Command {
         after_help = "Examples:\n  podwire get tc\n  podwire get egresses -o wide\n  podwire get sessions --watch\n  podwire get endpoints web-0 -o yaml"
     )]
     Get {
-        /// trafficcontrols (tc), egresses (eg), endpoints (ep), nodes (no), sessions or events (ev).
+        /// trafficcontrols (tc), egresses (eg), endpoints (ep), nodes (no), sessions, status or events (ev).
         kind: Kind,
         /// Only the object of this name.
         name: Option<String>,
@@ -169,6 +169,9 @@ pub enum Kind {
     /// Mirror sessions.
     #[value(name = "sessions", alias = "session")]
     Sessions,
+    /// The agent as a whole, and where its objects stand.
+    #[value(name = "status")]
+    Status,
     /// What changed of late.
     #[value(name = "events", alias = "event", alias = "ev")]
     Events,
