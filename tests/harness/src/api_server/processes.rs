@@ -33,6 +33,8 @@ impl Processes {
         let server = logged(netns, &server, folder, "kube-apiserver.log")?
             .args(["--etcd-servers=http://127.0.0.1:2379", "--cert-dir=certs"])
             .args(["--advertise-address=172.31.0.1", "--bind-address=172.31.0.1", "--secure-port=6443"])
+            // Pods and nodes of this release have addresses of both families only where that is switched on.
+            .args(["--feature-gates=IPv6DualStack=true"])
             .args(["--service-cluster-ip-range=10.0.0.0/24", "--token-auth-file=tokens.csv"])
             .args(["--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"])
             // Its own key signs as well as any; nobody here asks for a service account's token.
