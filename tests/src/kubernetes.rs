@@ -31,7 +31,7 @@ impl Followed {
     pub fn new(options: ClusterOptions) -> Result<Self> {
         let mut followed = Self::without_agents(options)?;
         followed.cluster.start_following(&followed.server)?;
-        agents::in_force(&followed.cluster)?;
+        agents::in_force(&followed.cluster).with_context(|| followed.logs())?;
         Ok(followed)
     }
 
@@ -82,9 +82,14 @@ impl Followed {
         .with_context(|| format!("{last:#}\n{}", self.logs()))
     }
 
-    /// What all agents logged.
+    /// What all agents say and logged.
     pub fn logs(&self) -> String {
-        let logs = self.cluster.nodes.iter().filter_map(|node| Some(node.agent().ok()?.log()));
+        let logs = self.cluster.nodes.iter().filter_map(|node| {
+            let agent = node.agent().ok()?;
+            let status = agent.cli_ok(&["get", "status", "-o", "yaml"]).unwrap_or_default();
+            let endpoints = agent.cli_ok(&["get", "endpoints", "-o", "wide"]).unwrap_or_default();
+            Some(format!("{status}\n{endpoints}\n{}", agent.log()))
+        });
         logs.collect::<Vec<_>>().join("\n--\n")
     }
 }

@@ -58,7 +58,7 @@ pub async fn write(
                 // It is gone; the next reports know.
                 Ok(Err(Error::Api(status))) if status.code == 404 => {}
                 Ok(Err(error)) => {
-                    tracing::debug!(object = %report.subject.name, error = short(&error), "writing status");
+                    connection.note("status", &format!("{}: {}", report.subject.name, short(&error)));
                     failed = true;
                 }
                 Err(_) => failed = true,
@@ -67,6 +67,9 @@ pub async fn write(
                 break;
             }
             written.insert(key, Written { report, at: Instant::now(), since });
+        }
+        if !failed {
+            connection.note("status", "");
         }
         let again = async {
             match failed || !connection.is_up() {

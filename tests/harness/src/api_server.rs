@@ -15,6 +15,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::netns::NetNs;
@@ -136,13 +137,14 @@ impl ApiServer {
         successful(&words, self.kubectl_with(&words, objects)?)
     }
 
-    /// Replaces an object's status, as a kubelet would: `path` as `/api/v1/namespaces/default/pods/web/status`.
+    /// Sets an object's status, as a kubelet would; `kind` as `kubectl` names it.
     ///
     /// # Errors
     /// When it is refused; with what it said.
-    pub fn replace_status(&self, path: &str, object: &str) -> Result<()> {
-        let words = ["replace", "--raw", path, "-f", "-"];
-        successful(&words, self.kubectl_with(&words, object)?).map(drop)
+    pub fn set_status(&self, kind: &str, name: &str, status: &Value) -> Result<()> {
+        let patch = json!({"status": status}).to_string();
+        self.kubectl_ok(&["patch", kind, name, "--subresource=status", "--type=merge", "-p", &patch])
+            .map(drop)
     }
 
     /// As [`ApiServer::kubectl`], with something on standard input.

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use podwire_harness::{ApiServer, NetNs, run};
+use serde_json::json;
 
 const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\n";
 
@@ -15,9 +16,8 @@ fn root_kubernetes_objects_stay_over_a_restart_and_a_frozen_server_answers_later
         assert_eq!(answer, "ok", "without a token only this can be asked");
     }
     server.apply(NODE)?;
-    let object = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"node-1"},
-        "status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"}]}}"#;
-    server.replace_status("/api/v1/nodes/node-1/status", object)?;
+    let status = json!({"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]});
+    server.set_status("node", "node-1", &status)?;
 
     server.freeze()?;
     let slow = server.kubectl(&["get", "nodes", "--request-timeout=1s"])?;

@@ -106,8 +106,13 @@ impl ClusterStore {
     fn places_now(&self) -> BTreeMap<String, Place> {
         let pods: Vec<&Pod> = self.snapshot.iter().flat_map(|snapshot| &snapshot.pods).collect();
         let ips: Vec<_> = pods.iter().map(|pod| pod.ips.clone()).collect();
-        let (Ok(found), Ok(devices)) = (self.locator.find(&ips), self.locator.devices()) else {
-            return self.places.clone();
+        let asked = self.locator.find(&ips).and_then(|found| Ok((found, self.locator.devices()?)));
+        let (found, devices) = match asked {
+            Ok(answer) => answer,
+            Err(error) => {
+                tracing::warn!(%error, "looking for pods' interfaces");
+                return self.places.clone();
+            }
         };
         pods.into_iter()
             .zip(found)

@@ -4,6 +4,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// A number or a text: `80`, `"8000-8100"`, `TCP`, `800M`.
+///
+/// The schema names no type: with `x-kubernetes-int-or-string` in a kind, Kubernetes 1.20 takes all its lists as one
+/// value, and each node's status would replace the others'.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct Word(serde_json::Value);
@@ -18,10 +21,7 @@ impl JsonSchema for Word {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": true,
-        })
+        json_schema!({"x-kubernetes-preserve-unknown-fields": true})
     }
 }
 

@@ -26,11 +26,7 @@ impl Cluster {
             addresses.retain(|address| self.speaks(address));
             let addresses: Vec<Value> =
                 addresses.iter().map(|it| json!({"type": "InternalIP", "address": it})).collect();
-            let object = json!({
-                "apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name},
-                "status": {"addresses": addresses},
-            });
-            server.replace_status(&format!("/api/v1/nodes/{}/status", node.name), &object.to_string())?;
+            server.set_status("node", &node.name, &json!({"addresses": addresses}))?;
         }
         self.publish_pods(server)
     }
@@ -50,14 +46,9 @@ impl Cluster {
         }
         server.apply(&text)?;
         for pod in self.pods() {
-            let object = json!({
-                "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default", "name": pod.name},
-                "status": {
-                    "phase": "Running", "podIP": pod.v4, "podIPs": [{"ip": pod.v4}, {"ip": pod.v6}],
-                },
-            });
-            let path = format!("/api/v1/namespaces/default/pods/{}/status", pod.name);
-            server.replace_status(&path, &object.to_string())?;
+            let ips = json!([{"ip": pod.v4}, {"ip": pod.v6}]);
+            let status = json!({"phase": "Running", "podIP": pod.v4, "podIPs": ips});
+            server.set_status("pod", &pod.name, &status)?;
         }
         Ok(())
     }
