@@ -231,3 +231,78 @@ fn root_kubernetes_pods_are_found_by_their_routes() -> Result<()> {
 fn root_kubernetes_pods_are_found_at_their_bridge() -> Result<()> {
     pods_are_found(Wiring::Bridge)
 }
+
+/// Antrea's own definitions as far as podwire reads them.
+const ANTREA: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: trafficcontrols.crd.antrea.io}
+spec:
+  group: crd.antrea.io
+  scope: Cluster
+  names: {kind: TrafficControl, plural: trafficcontrols, singular: trafficcontrol}
+  versions:
+  - name: v1alpha2
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: egresses.crd.antrea.io}
+spec:
+  group: crd.antrea.io
+  scope: Cluster
+  names: {kind: Egress, plural: egresses, singular: egress}
+  versions:
+  - name: v1beta1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+const ANTREA_OBJECTS: &str = "
+apiVersion: crd.antrea.io/v1alpha2
+kind: TrafficControl
+metadata: {name: theirs}
+spec:
+  appliedTo: {podSelector: {matchLabels: {app: web}}}
+  direction: Egress
+  action: Mirror
+  targetPort: {ovsInternal: {name: tap0}}
+---
+apiVersion: crd.antrea.io/v1beta1
+kind: Egress
+metadata: {name: theirs}
+spec:
+  appliedTo: {podSelector: {matchLabels: {app: web}}}
+  egressIP: 203.0.113.7
+  externalIPPool: any
+";
+
+/// Antrea's kinds are followed although they come long after the agents.
+#[test]
+fn root_kubernetes_antreas_objects_are_followed_when_they_come() -> Result<()> {
+    let followed = Followed::new(ClusterOptions::default())?;
+    followed.server.apply(ANTREA)?;
+    let crds = ["crd/trafficcontrols.crd.antrea.io", "crd/egresses.crd.antrea.io"];
+    let wait = ["wait", "--for=condition=established", "--timeout=20s"];
+    followed.server.kubectl_ok(&[&wait[..], &crds[..]].concat())?;
+    followed.server.apply(ANTREA_OBJECTS)?;
+    let there = |node: &ClusterNode| Ok(node.netns.run(&["ip", "link", "show", "tap0"])?.status.success());
+    // A kind that was not there is asked for again within ten seconds.
+    let mut tries = 0;
+    while !followed.cluster.nodes.iter().map(there).collect::<Result<Vec<bool>>>()?.iter().all(|it| *it) {
+        tries += 1;
+        ensure!(tries < 300, "tap0 has not come:\n{}", followed.logs());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    eventually("the status says where", || {
+        let status = followed.status("egresses.crd.antrea.io", "theirs")?;
+        Ok(status["egressIP"] == "203.0.113.7" && status["egressNode"].is_string())
+    })
+    .with_context(|| followed.logs())?;
+    followed.server.kubectl_ok(&["delete", "trafficcontrols.crd.antrea.io", "theirs"])?;
+    nobody_has_tap(&followed)
+}

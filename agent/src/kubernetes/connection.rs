@@ -118,8 +118,11 @@ pub async fn watch(client: Client, connection: Connection, again: watch::Sender<
     }
 }
 
-/// An error with its causes, in one line.
-pub fn short(error: &dyn std::error::Error) -> String {
+/// An error with its causes, in one line; what the server itself says stands for itself.
+pub fn short(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(status) = error.downcast_ref::<kube::Error>().and_then(said) {
+        return status;
+    }
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -130,4 +133,11 @@ pub fn short(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+fn said(error: &kube::Error) -> Option<String> {
+    match error {
+        kube::Error::Api(status) => Some(format!("{} ({})", status.message, status.reason)),
+        _ => None,
+    }
 }

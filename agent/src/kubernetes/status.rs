@@ -132,13 +132,17 @@ fn body(report: &Report, node: &str, since: SystemTime) -> Value {
         status["egressNode"] = json!(node);
         status["egressIP"] = json!(egress.ip);
         let good = egress.problem.is_none();
-        status["conditions"] = json!([{
+        let mut condition = json!({
             "type": "IPAssigned",
             "status": if good { "True" } else { "False" },
             "lastTransitionTime": humantime::format_rfc3339_seconds(since).to_string(),
             "reason": if good { "Assigned" } else { "Dropping" },
-            "message": egress.problem.clone().unwrap_or_default(),
-        }]);
+        });
+        // Kubernetes 1.20 takes an empty text for null.
+        if let Some(problem) = &egress.problem {
+            condition["message"] = json!(problem);
+        }
+        status["conditions"] = json!([condition]);
     }
     json!({
         "apiVersion": api.api_version,
