@@ -63,6 +63,9 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let traces =
         Traces::open(&options.node, tracer, sender.clone(), runtime.handle().clone(), &options.state);
+    if let Some(access) = options.access() {
+        traces.follow(runtime.block_on(access.client())?);
+    }
     let served = serve(&runtime, socket, &sender, &feed, &traces);
     runtime.shutdown_timeout(Duration::from_millis(100));
     feed.stop();

@@ -171,7 +171,7 @@ async fn delete(
     if let (Some(kind), Some(name)) = (query.get("kind"), query.get("name"))
         && matches!(kind.to_lowercase().as_str(), "tf" | "traceflow" | "traceflows")
     {
-        return respond(traceflows::delete(&traces, name));
+        return respond(traceflows::delete(&traces, name).await);
     }
     let identity = match (query.get("kind"), query.get("name")) {
         (Some(kind), Some(name)) => match identity(kind, name, query.get("namespace")) {

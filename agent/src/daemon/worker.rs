@@ -18,7 +18,7 @@ use super::events::{Event, note};
 use super::observe::Feed;
 use super::report::reports;
 use super::store::{Objects, Store};
-use super::trace::Planned;
+use super::trace::{End, Planned};
 use super::view::{Known, Standing};
 use crate::kubernetes::{Link, Snapshot};
 
@@ -50,7 +50,12 @@ pub enum Message {
     /// A view.
     View { view: View, answer: Sender<Answer> },
     /// What this node does for a trace. Its endpoints keep their programs until [`Message::EndTrace`].
-    PlanTrace { trace: Box<Traceflow>, seed: u64, answer: Sender<Result<Planned, Trouble>> },
+    PlanTrace {
+        trace: Box<Traceflow>,
+        seed: u64,
+        ends: Option<(End, End)>,
+        answer: Sender<Result<Planned, Trouble>>,
+    },
     /// A trace of these endpoints is over.
     EndTrace { endpoints: Vec<String> },
     /// The end.
@@ -217,9 +222,9 @@ impl Worker {
                 answer.send(self.delete(&file, &text, identity))
             }
             Message::View { view, answer } => answer.send(self.view(view)),
-            Message::PlanTrace { trace, seed, answer } => {
+            Message::PlanTrace { trace, seed, ends, answer } => {
                 // What nobody waits for any more must not keep programs.
-                if let Err(Ok(planned)) = answer.send(self.plan_trace(&trace, seed)) {
+                if let Err(Ok(planned)) = answer.send(self.plan_trace(&trace, seed, ends)) {
                     self.end_trace(planned.plan.endpoints);
                 }
                 Ok(())

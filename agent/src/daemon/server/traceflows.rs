@@ -39,8 +39,8 @@ fn not_found(name: &str) -> Trouble {
 }
 
 /// Ends and forgets a trace.
-pub fn delete(traces: &Traces, name: &str) -> Answer {
-    if !traces.delete(name) {
+pub async fn delete(traces: &Traces, name: &str) -> Answer {
+    if !traces.delete(name).await? {
         return Err(not_found(name));
     }
     Ok(json!({"results": [{"object": format!("traceflow/{name}"), "result": "deleted"}]}))
@@ -99,7 +99,7 @@ struct Forget {
 
 impl Drop for Forget {
     fn drop(&mut self) {
-        self.traces.delete(&self.name);
+        self.traces.drop_later(std::mem::take(&mut self.name));
     }
 }
 

@@ -4,6 +4,7 @@
 //!  object ─► worker: ends, interfaces ─► Plan ─► Tracer ─► observations ─► State ─► listeners, file
 //! ```
 
+mod cluster;
 mod keep;
 mod plan;
 mod run;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
@@ -26,6 +27,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
+use cluster::Cluster;
 pub use plan::{End, Ends, Plan, plan};
 use run::{Here, Local, alone};
 use state::{Phase, State, object};
@@ -63,6 +65,8 @@ struct Shared {
     keep: Keep,
     seeds: RandomState,
     entries: Mutex<BTreeMap<String, Entry>>,
+    /// Where objects stand, when that is an API server.
+    cluster: OnceLock<Cluster>,
 }
 
 struct Entry {
@@ -108,10 +112,33 @@ impl Traces {
             keep,
             seeds: RandomState::new(),
             entries: Mutex::new(entries),
+            cluster: OnceLock::new(),
         };
         let traces = Self(Arc::new(shared));
         traces.0.runtime.spawn(traces.clone().look_after());
         traces
+    }
+
+    /// Has the objects of an API server for traces from now on.
+    pub fn follow(&self, client: kube::Client) {
+        let cluster = Cluster::start(client, self);
+        let _ = self.0.cluster.set(cluster);
+    }
+
+    fn node(&self) -> &str {
+        &self.0.node
+    }
+
+    fn runtime(&self) -> &Handle {
+        &self.0.runtime
+    }
+
+    fn here<'a>(
+        &'a self,
+        injector: &'a Injector,
+        peer: &'a (dyn Fn(IpAddr) -> Option<String> + Sync),
+    ) -> Here<'a> {
+        Here { node: &self.0.node, tracer: &self.0.tracer, injector, peer }
     }
 
     /// Begins a trace. Its state as it changes, `None` when it is gone.
@@ -124,6 +151,9 @@ impl Traces {
         ttl: Duration,
         once: bool,
     ) -> Result<watch::Receiver<Value>, Trouble> {
+        if let Some(cluster) = self.0.cluster.get() {
+            return cluster.begin(&located, Some(ttl), once).await;
+        }
         let Object::Traceflow(trace) = &located.object else {
             return Err(Trouble::Refused(vec![format!("{} is no Traceflow", located.identity())]));
         };
@@ -150,7 +180,8 @@ impl Traces {
         }
         // Until it runs, it goes with whoever waits here.
         let pending = Pending { traces: self, name: &name };
-        let planned = self.planned((**trace).clone()).await?;
+        let seed = self.0.seeds.hash_one((&name, SystemTime::now()));
+        let planned = self.planned((**trace).clone(), seed, None).await?;
         let traces = self.clone();
         let (task_name, data) = (name.clone(), trace.capture);
         let task = self.0.runtime.spawn(async move {
@@ -168,24 +199,25 @@ impl Traces {
         Ok(receiver)
     }
 
-    async fn planned(&self, trace: Traceflow) -> Result<Planned, Trouble> {
+    /// `ends`: where they are known better than the datapath's thread knows them.
+    async fn planned(
+        &self,
+        trace: Traceflow,
+        seed: u64,
+        ends: Option<(End, End)>,
+    ) -> Result<Planned, Trouble> {
         let (answer, wait) = oneshot::channel();
-        let seed = self.0.seeds.hash_one((&trace.metadata.name, SystemTime::now()));
         let ending = || Trouble::Failed("the agent is ending".into());
-        let message = Message::PlanTrace { trace: Box::new(trace), seed, answer };
+        let message = Message::PlanTrace { trace: Box::new(trace), seed, ends, answer };
         self.0.worker.send(message).map_err(|_| ending())?;
         wait.await.map_err(|_| ending())?
     }
 
     async fn run(&self, planned: Planned, data: u32, tell: impl Fn(&State)) -> State {
         let Planned { plan, injector, peers } = planned;
-        let release = Release { traces: self.clone(), endpoints: plan.endpoints.iter().cloned().collect() };
-        let here = Here {
-            node: &self.0.node,
-            tracer: &self.0.tracer,
-            injector: &injector,
-            peer: &|address| peers.get(&address).cloned(),
-        };
+        let release = Release::new(self, &plan);
+        let peer = |address| peers.get(&address).cloned();
+        let here = self.here(&injector, &peer);
         let state = State::new();
         let over = match Local::begin(&here, plan, data) {
             Ok(local) => alone(here, local, state, tell).await,
@@ -205,6 +237,9 @@ impl Traces {
 
     /// All of them, or one by name.
     pub fn get(&self, name: Option<&str>) -> Option<Value> {
+        if let Some(cluster) = self.0.cluster.get() {
+            return cluster.get(name);
+        }
         let entries = self.entries();
         let whole = |entry: &Entry| object(&entry.manifest, &entry.state.borrow());
         match name {
@@ -219,7 +254,27 @@ impl Traces {
     }
 
     /// Ends and forgets a trace. Whether there was one.
-    pub fn delete(&self, name: &str) -> bool {
+    ///
+    /// # Errors
+    /// `Failed` when objects stand at an API server that does not do it.
+    pub async fn delete(&self, name: &str) -> Result<bool, Trouble> {
+        match self.0.cluster.get() {
+            Some(cluster) => cluster.delete(name).await,
+            None => Ok(self.forget(name)),
+        }
+    }
+
+    /// The same, without waiting for it.
+    pub fn drop_later(&self, name: String) {
+        let traces = self.clone();
+        self.0.runtime.spawn(async move {
+            if traces.delete(&name).await.is_err() {
+                tracing::warn!(trace = %name, "it could not be deleted");
+            }
+        });
+    }
+
+    fn forget(&self, name: &str) -> bool {
         let Some(entry) = self.entries().remove(name) else {
             return false;
         };
@@ -280,6 +335,12 @@ impl Drop for Pending<'_> {
 struct Release {
     traces: Traces,
     endpoints: Vec<String>,
+}
+
+impl Release {
+    fn new(traces: &Traces, plan: &Plan) -> Self {
+        Self { traces: traces.clone(), endpoints: plan.endpoints.iter().cloned().collect() }
+    }
 }
 
 impl Drop for Release {

@@ -88,6 +88,8 @@ pub struct Plan {
     pub role: &'static str,
     /// Whether this node begins the trace and says how it ended.
     pub owner: bool,
+    /// Whether the packet can come to this node.
+    pub concerned: bool,
     /// What is looked for.
     pub request: Request,
     /// What is injected, and at which interface.
@@ -127,8 +129,13 @@ pub fn plan(trace: &Traceflow, ends: &Ends, host: bool, seed: u64) -> Result<Pla
     let request = Request { duration: trace.timeout, options, ..Request::default() };
     let sender = ends.source_here.is_some();
     let mut plan = Plan {
-        role: if sender { "sender" } else { "receiver" },
+        role: match (&ends.destination, sender) {
+            (_, true) => "sender",
+            (End::Pod { .. }, false) => "receiver",
+            _ => "egress",
+        },
         owner: sender,
+        concerned: sender || ends.destination_here.is_some(),
         request,
         inject: None,
         endpoints,
@@ -136,27 +143,54 @@ pub fn plan(trace: &Traceflow, ends: &Ends, host: bool, seed: u64) -> Result<Pla
         elsewhere,
     };
     if trace.live {
-        look_for(&mut plan, trace, ends)?;
-    } else {
-        let packet = made(trace, ends, seed)?;
-        plan.request.flows = vec![packet.flow()];
-        plan.inject = ends.source_here.map(|at| (packet, at.ifindex));
+        look_for(&mut plan, trace, ends, host)?;
+        return Ok(plan);
+    }
+    let packet = made(trace, ends, seed)?;
+    match (ends.source_here, ends.destination_here) {
+        // The CNI brings the packet, and no tag.
+        (None, Some(at)) if host => {
+            plan.request.options.received = true;
+            let place = Place::Hook { ifindex: at.ifindex, direction: Direction::Ingress };
+            plan.request.live = vec![(place, exactly(&packet.flow()))];
+        }
+        (here, _) => {
+            plan.request.flows = vec![packet.flow()];
+            plan.inject = here.map(|at| (packet, at.ifindex));
+        }
     }
     Ok(plan)
 }
 
+fn exactly(flow: &Flow) -> Filter {
+    let port = |port| Some(port).filter(|port| *port != 0);
+    Filter {
+        source: Some(flow.source.into()),
+        destination: Some(flow.destination.into()),
+        protocol: Some(flow.protocol),
+        source_port: port(flow.source_port),
+        destination_port: port(flow.destination_port),
+        ..Filter::default()
+    }
+}
+
 /// Live packets: at the source pod, if there is one, else at the destination; other nodes go on with them.
-fn look_for(plan: &mut Plan, trace: &Traceflow, ends: &Ends) -> Result<(), String> {
+fn look_for(plan: &mut Plan, trace: &Traceflow, ends: &Ends, host: bool) -> Result<(), String> {
     let place = match (ends.source_here, ends.destination_here, &ends.source) {
         (Some(at), ..) => Place::Hook { ifindex: at.ifindex, direction: Direction::Egress },
         (None, Some(at), End::Any | End::Ip(_)) => {
             plan.owner = true;
             Place::Hook { ifindex: at.ifindex, direction: Direction::Ingress }
         }
+        // The CNI brings the packets, and no tag.
+        (None, Some(at), End::Pod { .. }) if host => {
+            plan.request.options.received = true;
+            Place::Hook { ifindex: at.ifindex, direction: Direction::Ingress }
+        }
         _ => Place::OtherNodes,
     };
     // Numbers of other nodes' packets were taken where they began.
-    let counted = place != Place::OtherNodes;
+    let counted = place != Place::OtherNodes && !plan.request.options.received;
     plan.request.count = match (counted, trace.dropped_only) {
         (true, false) => trace.count,
         _ => u32::MAX,

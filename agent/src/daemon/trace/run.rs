@@ -86,6 +86,11 @@ impl Local {
         Some(last.observations.iter().filter_map(|seen| seen.tunnel_destination).next_back())
     }
 
+    /// How many packets other nodes have now.
+    pub fn handed_on_count(&self) -> usize {
+        self.story.packets().iter().filter(|packet| packet.end() == Some(End::HandedOn)).count()
+    }
+
     /// Why it is not over at the deadline.
     pub fn unfinished(&self) -> String {
         let waited = self.plan.request.duration.as_secs();

@@ -34,6 +34,14 @@ pub fn result(node: &str, role: &str, story: &Story, flow: Option<Flow>, many: b
     }))
 }
 
+/// How many packets end in a result.
+pub fn ends(result: &Value) -> usize {
+    let ended = |seen: &&Value| {
+        matches!(seen["action"].as_str(), Some("Delivered" | "ForwardedOutOfNetwork" | "Dropped"))
+    };
+    result["observations"].as_array().into_iter().flatten().filter(ended).count()
+}
+
 struct About<'a> {
     node: &'a str,
     /// The flow as it was sent.

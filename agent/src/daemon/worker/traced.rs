@@ -6,10 +6,68 @@ use podwire_datapath::object::{Endpoint, NamespacedName, TraceDestination, Trace
 use podwire_datapath::{Attachment, Error, Forwarding};
 
 use super::{Trouble, Worker};
-use crate::daemon::trace::{End, Ends, Planned, plan};
+use crate::daemon::trace::{End, Ends, Plan, Planned, plan};
 
 impl Worker {
-    pub(super) fn plan_trace(&mut self, trace: &Traceflow, seed: u64) -> Result<Planned, Trouble> {
+    /// `ends`: where they are known better than here.
+    pub(super) fn plan_trace(
+        &mut self,
+        trace: &Traceflow,
+        seed: u64,
+        ends: Option<(End, End)>,
+    ) -> Result<Planned, Trouble> {
+        let (source, destination) = match ends {
+            Some(ends) => ends,
+            None => self.own_ends(trace)?,
+        };
+        let failed = |error: Error| Trouble::Failed(error.to_string());
+        let ends = Ends {
+            source_here: self.attachment(&source).map_err(failed)?,
+            destination_here: self.attachment(&destination).map_err(failed)?,
+            source,
+            destination,
+        };
+        for (end, here) in [(&ends.source, ends.source_here), (&ends.destination, ends.destination_here)] {
+            if let (End::Pod { name, node: None, .. }, None) = (end, here) {
+                let node = &self.here.node;
+                let line = format!("pod {name}: {node} does not know its interface yet");
+                return Err(Trouble::Refused(vec![line]));
+            }
+        }
+        let host = self.here.forwarding == Forwarding::Host;
+        let mut plan = plan(trace, &ends, host, seed).map_err(|line| Trouble::Refused(vec![line]))?;
+        self.add_egress(&mut plan, &ends);
+        let injector = self.datapath.injector().map_err(failed)?;
+        for endpoint in &plan.endpoints {
+            *self.traced.entry(endpoint.clone()).or_default() += 1;
+        }
+        self.tell_traced();
+        let nodes = self.objects.set.nodes();
+        let peers = nodes
+            .flat_map(|node| node.addresses.iter().map(|address| (*address, node.metadata.name.clone())))
+            .collect();
+        Ok(Planned { plan, injector, peers })
+    }
+
+    /// What leaves the cluster may do so at the node of an Egress policy.
+    fn add_egress(&self, plan: &mut Plan, ends: &Ends) {
+        let End::Pod { name, node, .. } = &ends.source else { return };
+        if matches!(ends.destination, End::Pod { .. }) {
+            return;
+        }
+        let here = &self.here.node;
+        let policies = self.objects.set.egresses();
+        let mut places = policies.iter().filter_map(|egress| self.egresses.get(&egress.metadata.name));
+        if node.is_some() {
+            plan.concerned |= places.any(|policy| policy.place.node.as_ref() == Some(here));
+            return;
+        }
+        let applies = places.find(|policy| policy.endpoints.contains(name));
+        plan.elsewhere = applies.and_then(|policy| policy.place.node.clone()).filter(|node| node != here);
+    }
+
+    /// The ends as this node knows them.
+    fn own_ends(&self, trace: &Traceflow) -> Result<(End, End), Trouble> {
         let source = match &trace.source {
             TraceSource::Any => End::Any,
             TraceSource::Ip(ip) => self.behind(*ip),
@@ -25,27 +83,7 @@ impl Worker {
                 return Err(Trouble::NotFound(line));
             }
         };
-        let failed = |error: Error| Trouble::Failed(error.to_string());
-        let ends = Ends {
-            source_here: self.attachment(&source).map_err(failed)?,
-            destination_here: self.attachment(&destination).map_err(failed)?,
-            source,
-            destination,
-        };
-        let host = self.here.forwarding == Forwarding::Host;
-        let plan = plan(trace, &ends, host, seed).map_err(|line| Trouble::Refused(vec![line]))?;
-        let injector = self.datapath.injector().map_err(failed)?;
-        for endpoint in &plan.endpoints {
-            *self.traced.entry(endpoint.clone()).or_default() += 1;
-        }
-        self.tell_traced();
-        let peers = self
-            .objects
-            .set
-            .nodes()
-            .flat_map(|node| node.addresses.iter().map(|address| (*address, node.metadata.name.clone())))
-            .collect();
-        Ok(Planned { plan, injector, peers })
+        Ok((source, destination))
     }
 
     pub(super) fn end_trace(&mut self, endpoints: impl IntoIterator<Item = String>) {
