@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use scripted::{command, file, line, podwire, stderr, stdout, text};
 
 const NOWHERE: &str = "/nonexistent/podwire.sock";
-const NAMES: [&str; 6] = ["egress_local", "egress_remote", "dropped", "live", "same_node", "failed"];
+const NAMES: [&str; 8] =
+    ["egress_local", "egress_remote", "dropped", "live", "same_node", "failed", "kernel", "nothing"];
 
 #[test]
 fn every_form_is_as_it_was() {
