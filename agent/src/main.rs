@@ -9,6 +9,7 @@ mod cli;
 mod client;
 mod daemon;
 mod failure;
+mod kubernetes;
 
 use std::process::ExitCode;
 

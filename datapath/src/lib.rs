@@ -23,6 +23,7 @@ mod host;
 mod inject;
 mod internal;
 mod links;
+pub mod locate;
 mod log_carrier;
 #[allow(unsafe_code, reason = "tells aya which rows may be copied byte by byte")]
 mod maps;

@@ -73,6 +73,7 @@ fn fetch(client: &Client, wanted: &Wanted) -> Result<Value, Failure> {
         Kind::Sessions => "sessions",
         Kind::Traceflows => "traceflows",
         Kind::Events => "events",
+        Kind::Status => return status(client),
     };
     let answer = client.get(&format!("/v1/{path}"))?;
     let items: Vec<Value> = answer["items"]
@@ -87,6 +88,14 @@ fn fetch(client: &Client, wanted: &Wanted) -> Result<Value, Failure> {
         Some(name) if items.is_empty() => Err(Failure::Run(format!("{path} \"{name}\" not found"))),
         _ => Ok(Value::Array(items)),
     }
+}
+
+/// The agent as a whole, in the form of an object.
+fn status(client: &Client) -> Result<Value, Failure> {
+    let status = client.get("/v1/status")?;
+    let name = status["node"].clone();
+    let api = podwire_datapath::object::API_VERSION;
+    Ok(json!([{"apiVersion": api, "kind": "Status", "metadata": {"name": name}, "status": status}]))
 }
 
 /// Objects stand in `default` when they name no namespace.
@@ -160,6 +169,7 @@ fn wide(kind: Kind) -> &'static [(&'static str, &'static str)] {
         ],
         Kind::Events => &[],
         Kind::Traceflows => &[("TAG", "/status/dataplaneTag"), ("REASON", "/status/reason")],
+        Kind::Status => &[("MISSING", "/status/store/resources"), ("ERRORS", "/status/configurationErrors")],
         Kind::Endpoints => &[("IFINDEX", "/status/ifindex"), ("PROBLEM", "/status/problem")],
         Kind::Sessions => &[
             ("MATCHED-BYTES", "/status/copies/matchedBytes"),
@@ -210,6 +220,16 @@ fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "/status/endpointCount",
                 "/status/packets",
                 "/status/droppedTotal",
+            ],
+        ),
+        Kind::Status => (
+            &["NODE", "STORE", "FORWARDING", "GENERATION", "PROBLEMS"],
+            &[
+                "/metadata/name",
+                "/status/store/summary",
+                "/status/forwarding",
+                "/status/generation",
+                "/status/networkProblems",
             ],
         ),
         Kind::Nodes => (

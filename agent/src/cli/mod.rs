@@ -83,7 +83,8 @@ enum Command {
         after_help = "Examples:\n  podwire get tc\n  podwire get egresses -o wide\n  podwire get sessions --watch\n  podwire get endpoints web-0 -o yaml\n  podwire get traceflows"
     )]
     Get {
-        /// trafficcontrols (tc), egresses (eg), endpoints (ep), nodes (no), sessions, traceflows (tf) or events (ev).
+        /// trafficcontrols (tc), egresses (eg), endpoints (ep), nodes (no), sessions, traceflows (tf), status or
+        /// events (ev).
         kind: Kind,
         /// Only the object of this name.
         name: Option<String>,
@@ -141,6 +142,12 @@ enum Command {
         #[arg(short, long, value_enum, default_value_t = Format::Table)]
         output: Format,
     },
+    /// Write the definitions of podwire's objects for a Kubernetes API server.
+    #[command(after_help = "Examples:\n  podwire crds deploy/crds\n  kubectl apply -f deploy/crds")]
+    Crds {
+        /// Folder to write to.
+        folder: PathBuf,
+    },
     /// Print a completion script.
     #[command(after_help = "Examples:\n  podwire completion bash > /etc/bash_completion.d/podwire")]
     Completion {
@@ -186,6 +193,9 @@ pub enum Kind {
     /// Traces that run, and those whose results are kept.
     #[value(name = "traceflows", alias = "traceflow", alias = "tf")]
     Traceflows,
+    /// The agent as a whole, and where its objects stand.
+    #[value(name = "status")]
+    Status,
     /// What changed of late.
     #[value(name = "events", alias = "event", alias = "ev")]
     Events,
@@ -227,6 +237,12 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Observe(wanted) => observe::observe(&Client::new(socket), &wanted),
         Command::Traceflow(wanted) => traceflow::trace(&Client::new(socket), &wanted),
         Command::Check { output } => check::check(output),
+        Command::Crds { folder } => {
+            for path in crate::kubernetes::crd::write(&folder)? {
+                writeln!(anstream::stdout(), "{}", path.display())?;
+            }
+            Ok(())
+        }
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "podwire", &mut script);

@@ -1,4 +1,4 @@
-//! The daemon. In: files, and objects over the socket. Out: a datapath that does what they say.
+//! The daemon. In: files and objects over the socket, or those of a Kubernetes API server. Out: a datapath that does what they say.
 //!
 //! ```text
 //!  files ─┐                                   ┌─► Datapath (its own thread)
@@ -14,6 +14,7 @@ mod files;
 mod observe;
 mod options;
 mod place;
+mod report;
 mod server;
 mod store;
 mod trace;
@@ -32,6 +33,7 @@ pub use files::manifest_files;
 pub use options::Options;
 
 use crate::failure::Failure;
+use crate::kubernetes::{self, Access, Link};
 use observe::Feed;
 use options::LogFormat;
 use tokio::runtime::Runtime;
@@ -47,7 +49,8 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
     let (sender, messages) = mpsc::channel();
     let _watch = files::watch(&options.config, sender.clone());
     watch_devices(sender.clone())?;
-    let worker = Worker::open(&options)?;
+    let link = options.access().map(|access| follow(&access, &options.node, sender.clone())).transpose()?;
+    let worker = Worker::open(&options, link)?;
     let (feed, tracer) = (worker.feed(), worker.tracer());
     // Opening may have mounted a bpffs over the folder: the lock has to be on what the next agent will find.
     drop(before);
@@ -67,6 +70,11 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
     let stopped = worker.join().map_err(|_| Failure::Run("the datapath's thread panicked".into()))?;
     served?;
     Ok(stopped?)
+}
+
+/// Follows an API server; what it has comes as messages.
+fn follow(access: &Access, node: &str, sender: mpsc::Sender<Message>) -> Result<Link> {
+    kubernetes::start(access, node, move |snapshot| sender.send(Message::Cluster(Box::new(snapshot))).is_ok())
 }
 
 fn serve(

@@ -7,13 +7,20 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 
 use super::convert::Here;
+use crate::kubernetes::Access;
 
 /// How the daemon runs.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// File or folder with objects (*.yaml, *.yml, *.json); may be given again.
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present_any = ["kubeconfig", "kubernetes"])]
     pub config: Vec<PathBuf>,
+    /// Take objects from a Kubernetes API server, reached as this file says.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "kubernetes"])]
+    pub kubeconfig: Option<PathBuf>,
+    /// Take objects from the API server of the cluster that the agent runs in as a pod.
+    #[arg(long, conflicts_with = "config")]
+    pub kubernetes: bool,
     /// Name of this node.
     #[arg(long)]
     pub node: String,
@@ -94,6 +101,12 @@ impl Options {
             egress_mark: self.egress_mark,
             ..Default::default()
         }
+    }
+
+    /// How an API server is reached; `None` when objects stand in files.
+    pub fn access(&self) -> Option<Access> {
+        let file = self.kubeconfig.clone().map(Access::Kubeconfig);
+        file.or_else(|| self.kubernetes.then_some(Access::InCluster))
     }
 
     /// Which node this is, and how it forwards.

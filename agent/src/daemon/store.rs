@@ -1,141 +1,121 @@
-//! The objects that there are: those of the files, and those that came over the socket and are kept.
+//! Where objects stand: in files, or at a Kubernetes API server. In: either. Out: all objects as one set.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+mod cluster;
+mod files;
 
-use anyhow::{Context, Result};
-use podwire_datapath::object::{self, Located, Object, ObjectSet};
-use serde_json::json;
+use anyhow::Result;
+use podwire_datapath::object::{Located, ObjectSet};
+use serde_json::{Value, json};
 
-use super::files::{Stamp, manifest_files, stamp};
+use super::options::Options;
+use super::worker::Trouble;
+use crate::kubernetes::{Link, Report, Snapshot};
+use cluster::ClusterStore;
+use files::FileStore;
 
-/// Name of the kept objects' file.
-const KEPT: &str = "objects.json";
-
-/// Objects by where they came from.
+/// Objects by where they stand.
 #[derive(Clone, Debug)]
-pub struct Store {
-    config: Vec<PathBuf>,
-    state: PathBuf,
-    files: Vec<Located>,
-    stamp: Stamp,
-    kept: BTreeMap<String, Located>,
+pub enum Store {
+    /// In files, and some that came over the socket.
+    Files(FileStore),
+    /// At an API server.
+    Cluster(ClusterStore),
+}
+
+/// All objects, and those that had to be left out, each with the reason.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// All that can be together.
+    pub set: ObjectSet,
+    /// The others.
+    pub left_out: Vec<(Located, String)>,
 }
 
 impl Store {
-    /// Reads what was kept. Files are read by [`Store::reload`].
-    pub fn open(config: &[PathBuf], state: &Path) -> Result<Self> {
-        let path = state.join(KEPT);
-        let kept = match fs::read_to_string(&path) {
-            Ok(text) => object::parse(&path.display().to_string(), &text)?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
-        };
-        let kept = kept.into_iter().map(|located| (located.identity(), located)).collect();
-        Ok(Self {
-            config: config.to_owned(),
-            state: state.to_owned(),
-            files: Vec::new(),
-            stamp: Stamp::new(),
-            kept,
+    /// Opens the one that the options name; `link` is the way to an API server.
+    pub fn open(options: &Options, link: Option<Link>) -> Result<Self> {
+        Ok(match link {
+            Some(link) => Self::Cluster(ClusterStore::open(link)?),
+            None => Self::Files(FileStore::open(&options.config, &options.state)?),
         })
     }
 
-    /// The store with the files as they are now.
+    /// The store with everything as it is now; `None` while that is not known.
     ///
     /// # Errors
     /// Every mistake of every file, a line each; nothing of the new state is usable then.
-    pub fn reload(&self) -> Result<Self, Vec<String>> {
-        // Taken first: a change while reading is seen as one later.
-        let stamp = stamp(&self.config);
-        let mut files = Vec::new();
-        let mut errors = Vec::new();
-        for path in &self.config {
-            let names = match manifest_files(path) {
-                Ok(names) => names,
-                Err(error) => {
-                    errors.push(format!("{error:#}"));
-                    continue;
-                }
-            };
-            for name in names {
-                match fs::read_to_string(&name) {
-                    Ok(text) => match object::parse(&name.display().to_string(), &text) {
-                        Ok(objects) => {
-                            errors.extend(objects.iter().filter_map(refused_in_files));
-                            files.extend(objects);
-                        }
-                        Err(mistakes) => errors.extend(mistakes.iter().map(ToString::to_string)),
-                    },
-                    Err(error) => errors.push(format!("{}: {error}", name.display())),
-                }
-            }
+    pub fn reload(&self) -> Result<Option<Self>, Vec<String>> {
+        match self {
+            Self::Files(store) => store.reload().map(|store| Some(Self::Files(store))),
+            Self::Cluster(store) => Ok(store.reload().map(Self::Cluster)),
         }
-        if errors.is_empty() { Ok(Self { files, stamp, ..self.clone() }) } else { Err(errors) }
     }
 
-    /// Whether the files are others than those that were read.
+    /// Whether things are other than when they were read.
     pub fn stale(&self) -> bool {
-        stamp(&self.config) != self.stamp
-    }
-
-    /// All objects as one set.
-    pub fn set(&self) -> Result<ObjectSet, Vec<String>> {
-        let all = self.files.iter().chain(self.kept.values()).cloned().collect();
-        ObjectSet::build(all).map_err(|conflict| vec![conflict.to_string()])
-    }
-
-    /// Puts an object among the kept ones; says what that changed.
-    pub fn keep(&mut self, located: Located) -> &'static str {
-        let identity = located.identity();
-        match self.kept.insert(identity, located.clone()) {
-            None => "created",
-            Some(old) if old.manifest == located.manifest => "unchanged",
-            Some(_) => "configured",
+        match self {
+            Self::Files(store) => store.stale(),
+            Self::Cluster(store) => store.stale(),
         }
     }
 
-    /// Takes an object out of the kept ones.
-    pub fn forget(&mut self, identity: &str) -> Result<(), String> {
-        if self.kept.remove(identity).is_some() {
-            return Ok(());
-        }
-        match self.files.iter().find(|located| located.identity() == identity) {
-            Some(located) => {
-                Err(format!("{identity}: stands in the configuration at {}; delete it there", located.place))
-            }
-            None => Err(format!("{identity}: not found")),
+    /// Whether something is missing that comes without any news.
+    pub fn is_unsettled(&self) -> bool {
+        match self {
+            Self::Files(_) => false,
+            Self::Cluster(store) => store.is_unsettled(),
         }
     }
 
-    /// Writes the kept objects: a crash leaves the old file or the new one.
-    pub fn save(&self) -> Result<()> {
-        let items: Vec<_> = self.kept.values().map(|located| &located.manifest).collect();
-        let text =
-            serde_json::to_string_pretty(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
-        let (path, draft) = (self.state.join(KEPT), self.state.join(".objects.json.new"));
-        let write = || -> std::io::Result<()> {
-            let mut file = fs::File::create(&draft)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&draft, &path)?;
-            fs::File::open(&self.state)?.sync_all()
-        };
-        write().with_context(|| format!("writing {}", path.display()))
+    /// All objects.
+    pub fn objects(&self) -> Result<Objects, Vec<String>> {
+        match self {
+            Self::Files(store) => store.set().map(|set| Objects { set, left_out: Vec::new() }),
+            Self::Cluster(store) => Ok(store.objects()),
+        }
     }
-}
 
-/// Traces are begun, not kept.
-fn refused_in_files(located: &Located) -> Option<String> {
-    let trace = matches!(located.object, Object::Traceflow(_));
-    let line = || {
-        format!(
-            "{}: {}: a file is read again and again; begin a trace with podwire traceflow, or podwire apply -f",
-            located.place,
-            located.identity()
-        )
-    };
-    trace.then(line)
+    /// Takes what the API server has now; it is in [`Store::reload`] from then on.
+    pub fn take(&mut self, snapshot: Snapshot) {
+        if let Self::Cluster(store) = self {
+            store.take(snapshot);
+        }
+    }
+
+    /// The files' store, for what comes over the socket.
+    ///
+    /// # Errors
+    /// With Kubernetes.
+    pub fn files(&mut self) -> Result<&mut FileStore, Trouble> {
+        match self {
+            Self::Files(store) => Ok(store),
+            Self::Cluster(_) => Err(Trouble::Refused(vec![
+                "this agent's objects stand at the Kubernetes API server; change them there, with kubectl"
+                    .into(),
+            ])),
+        }
+    }
+
+    /// Policies that could not even be read, as reports.
+    pub fn refused(&self) -> Vec<Report> {
+        match self {
+            Self::Files(_) => Vec::new(),
+            Self::Cluster(store) => store.refused(),
+        }
+    }
+
+    /// Hands on what became of the objects.
+    pub fn report(&self, reports: impl FnOnce() -> Vec<Report>) {
+        if let Self::Cluster(store) = self {
+            store.report(reports());
+        }
+    }
+
+    /// For the command line.
+    pub fn describe(&self) -> Value {
+        match self {
+            Self::Files(_) => json!({"kind": "files", "summary": "files"}),
+            Self::Cluster(store) => store.describe(),
+        }
+    }
 }

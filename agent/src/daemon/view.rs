@@ -39,6 +39,8 @@ pub struct Known<'a> {
     pub connections: &'a BTreeMap<String, u64>,
     /// What changed of late.
     pub events: &'a VecDeque<Event>,
+    /// Where objects stand, and how that place is reached.
+    pub store: Value,
 }
 
 impl Known<'_> {
@@ -119,7 +121,8 @@ impl Known<'_> {
         json!({"items": items})
     }
 
-    fn policy(&self, name: &str) -> Value {
+    /// The status of a TrafficControl.
+    pub fn policy(&self, name: &str) -> Value {
         let Some(state) = self.policies.get(name) else {
             return Value::Null;
         };

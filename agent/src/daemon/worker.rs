@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use podwire_datapath::object::{self, Object, ObjectSet, Traceflow};
+use podwire_datapath::object::{self, Object, Traceflow};
 use podwire_datapath::traceflow::Tracer;
-use podwire_datapath::{Applied, Datapath, Desired};
+use podwire_datapath::{Applied, Counters, Datapath, Desired};
 use serde_json::{Value, json};
 use tokio::sync::oneshot::Sender;
 
@@ -16,9 +16,11 @@ use super::changes::{ToldEgresses, tell_applied, tell_policies};
 use super::convert::{Converted, EgressState, Here, PolicyState, convert};
 use super::events::{Event, note};
 use super::observe::Feed;
-use super::store::Store;
+use super::report::reports;
+use super::store::{Objects, Store};
 use super::trace::Planned;
 use super::view::{Known, Standing};
+use crate::kubernetes::{Link, Snapshot};
 
 mod traced;
 
@@ -27,6 +29,8 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// Changes that come together are taken together.
 const SETTLE: Duration = Duration::from_millis(50);
 
+/// Until the next look for pods' interfaces and addresses that the kernel does not know yet.
+const UNSETTLED: Duration = Duration::from_secs(1);
 /// Between two looks at the tools that have a health check; the shortest timeout is twice as long.
 const HEALTH_PERIOD: Duration = Duration::from_millis(100);
 
@@ -37,6 +41,8 @@ pub enum Message {
     Refresh,
     /// Files changed.
     Reload,
+    /// The API server's objects.
+    Cluster(Box<Snapshot>),
     /// Objects to apply.
     Apply { file: String, text: String, dry_run: bool, answer: Sender<Answer> },
     /// Objects to delete: those of a text, or one by identity.
@@ -90,7 +96,7 @@ pub struct Worker {
     feed: Feed,
     here: Here,
     store: Store,
-    set: ObjectSet,
+    objects: Objects,
     policies: BTreeMap<String, PolicyState>,
     egresses: BTreeMap<String, EgressState>,
     told_egresses: ToldEgresses,
@@ -103,8 +109,8 @@ pub struct Worker {
 
 impl Worker {
     /// Opens the datapath and applies what the files say.
-    pub fn open(options: &Options) -> Result<Self> {
-        let store = Store::open(&options.config, &options.state)?;
+    pub fn open(options: &Options, link: Option<Link>) -> Result<Self> {
+        let store = Store::open(options, link)?;
         let datapath = Datapath::open(options.datapath())?;
         let feed = Feed::start(&datapath, &options.node)?;
         let mut worker = Self {
@@ -112,7 +118,7 @@ impl Worker {
             feed,
             here: options.here(),
             store,
-            set: ObjectSet::default(),
+            objects: Objects::default(),
             policies: BTreeMap::new(),
             egresses: BTreeMap::new(),
             told_egresses: ToldEgresses::default(),
@@ -148,11 +154,16 @@ impl Worker {
                     self.reload();
                 }
                 self.heal();
+                self.report();
                 due = Instant::now() + PERIOD;
             }
             let mut wait = due;
             if let Some(later) = self.applied.again_in.take() {
                 due = due.min(Instant::now() + later);
+            }
+            if self.store.is_unsettled() {
+                due = due.min(Instant::now() + UNSETTLED);
+                wait = due;
             }
             if self.datapath.has_health_checks() {
                 wait = wait.min(Instant::now() + HEALTH_PERIOD);
@@ -169,6 +180,11 @@ impl Worker {
                 Ok(Message::Reload) => {
                     changed = true;
                     due = due.min(Instant::now() + SETTLE);
+                }
+                Ok(Message::Cluster(snapshot)) => {
+                    self.store.take(*snapshot);
+                    self.reload();
+                    self.report();
                 }
                 Ok(message) => self.answer(message),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -212,14 +228,16 @@ impl Worker {
                 self.end_trace(endpoints);
                 Ok(())
             }
-            Message::Refresh | Message::Reload | Message::Stop { .. } => Ok(()),
+            Message::Refresh | Message::Reload | Message::Cluster(_) | Message::Stop { .. } => Ok(()),
         };
     }
 
     /// Reads the files again. What was in force stays when they are wrong.
     fn reload(&mut self) {
         let errors = match self.store.reload() {
-            Ok(store) => match self.install(store) {
+            // Until everything has been listed once, what an earlier run left stays in force.
+            Ok(None) => Vec::new(),
+            Ok(Some(store)) => match self.install(store) {
                 Ok(()) => Vec::new(),
                 Err(Trouble::Refused(errors)) => errors,
                 Err(Trouble::NotFound(error) | Trouble::Failed(error)) => vec![error],
@@ -247,12 +265,12 @@ impl Worker {
 
     /// Makes a store's objects so, all or nothing.
     fn install(&mut self, store: Store) -> Result<(), Trouble> {
-        let set = store.set().map_err(Trouble::Refused)?;
-        let Converted { desired, policies, egresses } = convert(&set, &self.here);
+        let objects = store.objects().map_err(Trouble::Refused)?;
+        let Converted { desired, policies, egresses } = convert(&objects.set, &self.here);
         self.put_in_force(&desired)?;
         tell_policies(&mut self.events, &self.policies, &policies);
         self.told_egresses.tell(&mut self.events, &egresses, &self.applied);
-        (self.store, self.set, self.policies, self.egresses) = (store, set, policies, egresses);
+        (self.store, self.objects, self.policies, self.egresses) = (store, objects, policies, egresses);
         Ok(())
     }
 
@@ -276,16 +294,17 @@ impl Worker {
         let objects = object::parse(file, text)
             .map_err(|errors| Trouble::Refused(errors.iter().map(ToString::to_string).collect()))?;
         let mut store = self.store.clone();
+        let files = store.files()?;
         let done: Vec<(String, &str)> = objects
             .into_iter()
             .filter(|located| !matches!(located.object, Object::Traceflow(_)))
             .map(|located| {
                 let name = printed(&located);
-                (name, store.keep(located))
+                (name, files.keep(located))
             })
             .collect();
         let notes = if dry_run {
-            let converted = convert(&store.set().map_err(Trouble::Refused)?, &self.here);
+            let converted = convert(&store.objects().map_err(Trouble::Refused)?.set, &self.here);
             notes(&converted.policies, &converted.egresses, None)
         } else {
             self.install(store)?;
@@ -310,7 +329,7 @@ impl Worker {
         };
         let mut store = self.store.clone();
         for (identity, _) in &names {
-            store.forget(identity).map_err(Trouble::NotFound)?;
+            store.files()?.forget(identity).map_err(Trouble::NotFound)?;
         }
         self.install(store)?;
         self.save()?;
@@ -319,10 +338,39 @@ impl Worker {
         Ok(json!({"results": results}))
     }
 
-    fn save(&self) -> Result<(), Trouble> {
+    fn save(&mut self) -> Result<(), Trouble> {
         self.store
+            .files()?
             .save()
             .map_err(|error| Trouble::Failed(format!("{error:#}; it is in force until the agent ends")))
+    }
+
+    /// Tells the API server what became of its objects.
+    fn report(&self) {
+        self.store.report(|| {
+            let counters = self.datapath.counters().unwrap_or_default();
+            let connections = BTreeMap::new();
+            let known = self.known(&counters, &connections);
+            let mut all = reports(&known, &self.objects);
+            all.extend(self.store.refused());
+            all
+        });
+    }
+
+    fn known<'a>(&'a self, counters: &'a Counters, connections: &'a BTreeMap<String, u64>) -> Known<'a> {
+        Known {
+            node: &self.here.node,
+            forwarding: self.here.forwarding,
+            set: &self.objects.set,
+            policies: &self.policies,
+            egresses: &self.egresses,
+            applied: &self.applied,
+            counters,
+            observations: self.feed.accounts(),
+            connections,
+            events: &self.events,
+            store: self.store.describe(),
+        }
     }
 
     fn view(&self, view: View) -> Answer {
@@ -331,18 +379,7 @@ impl Worker {
             View::Egresses => self.connections(),
             _ => BTreeMap::new(),
         };
-        let known = Known {
-            node: &self.here.node,
-            forwarding: self.here.forwarding,
-            set: &self.set,
-            policies: &self.policies,
-            egresses: &self.egresses,
-            applied: &self.applied,
-            counters: &counters,
-            observations: self.feed.accounts(),
-            connections: &connections,
-            events: &self.events,
-        };
+        let known = self.known(&counters, &connections);
         Ok(match view {
             View::TrafficControls => known.traffic_controls(),
             View::Endpoints => known.endpoints(),

@@ -18,7 +18,7 @@ pub struct Metadata {
 }
 
 /// Fields that an API server writes and podwire passes over.
-const TOLERATED: [&str; 10] = [
+const TOLERATED: [&str; 11] = [
     "annotations",
     "uid",
     "resourceVersion",
@@ -28,6 +28,7 @@ const TOLERATED: [&str; 10] = [
     "finalizers",
     "selfLink",
     "deletionTimestamp",
+    "deletionGracePeriodSeconds",
     "generateName",
 ];
 

@@ -56,6 +56,22 @@ impl ObjectSet {
         Ok(set)
     }
 
+    /// Puts objects together that come from where each stands for itself: of two that cannot both be, the one that
+    /// is looked at later is left out, and told.
+    pub fn build_without_conflicts(mut located: Vec<Located>) -> (Self, Vec<(Located, Conflict)>) {
+        let mut left_out = Vec::new();
+        loop {
+            match Self::build(located.clone()) {
+                Ok(set) => return (set, left_out),
+                Err(conflict) => match located.iter().rposition(|object| object.place == conflict.place) {
+                    Some(index) => left_out.push((located.remove(index), conflict)),
+                    // A conflict is always of an object that was given.
+                    None => return (Self::default(), left_out),
+                },
+            }
+        }
+    }
+
     /// All objects.
     pub fn iter(&self) -> impl Iterator<Item = &Located> {
         self.objects.values()

@@ -47,14 +47,17 @@ impl Agent {
         uplink: &str,
         extra: &[&str],
     ) -> Result<Self> {
-        let config = folder.join("config");
-        std::fs::create_dir_all(&config)?;
         let socket = folder.join("podwire.sock");
         let log = std::fs::File::options().create(true).append(true).open(folder.join("agent.log"))?;
-        let child = node
-            .command(&build.to_string_lossy())
-            .args(["agent", "--node", name, "--uplink", uplink, "--config"])
-            .arg(&config)
+        let mut command = node.command(&build.to_string_lossy());
+        command.args(["agent", "--node", name, "--uplink", uplink]);
+        // An agent's objects stand in files, or at an API server.
+        if !extra.contains(&"--kubeconfig") {
+            let config = folder.join("config");
+            std::fs::create_dir_all(&config)?;
+            command.arg("--config").arg(&config);
+        }
+        let child = command
             .arg("--socket")
             .arg(&socket)
             .arg("--bpffs")

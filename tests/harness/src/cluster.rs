@@ -10,6 +10,7 @@
 //! asking for them on the underlay, and knows no pods unless it is told.
 
 mod kernel;
+mod kubernetes;
 mod manifest;
 mod members;
 mod underlay;

@@ -3,6 +3,7 @@
 //! Only the network namespace is entered, never a mount namespace: `ip netns exec` would hide the bpffs.
 
 mod agent;
+mod api_server;
 mod bpffs;
 mod capture;
 mod cluster;
@@ -22,6 +23,7 @@ mod web;
 mod witness;
 
 pub use agent::{Agent, binary};
+pub use api_server::ApiServer;
 pub use bpffs::Scratch;
 pub use capture::Capture;
 pub use cluster::{

@@ -1,6 +1,8 @@
 //! Debian's package tool: what it knows, what it shall install.
 
 mod backports;
+mod private;
+pub mod source;
 
 use std::{
     collections::BTreeMap,
@@ -190,12 +192,11 @@ fn install_known(packages: &[&Package]) -> Result<()> {
 /// # Errors
 /// Without root.
 fn switch_off_services<'a>(packages: impl Iterator<Item = &'a Package>) -> Result<()> {
-    for package in packages.filter(|package| package.service) {
-        let init = format!("/etc/init.d/{}", package.name);
-        if !Path::new(&init).exists() {
+    for service in packages.filter_map(|package| package.service) {
+        if !Path::new("/etc/init.d").join(service).exists() {
             continue;
         }
-        for words in [["update-rc.d", &package.name, "disable"], ["invoke-rc.d", &package.name, "stop"]] {
+        for words in [["update-rc.d", service, "disable"], ["invoke-rc.d", service, "stop"]] {
             // Where services may not be stopped by policy, none was started.
             let _ = privilege::as_root("env", "switching a service off")?.args(words).output();
         }

@@ -4,6 +4,7 @@
 //! so in one line.
 
 mod apt;
+pub mod kubernetes;
 mod packages;
 mod toolchain;
 
@@ -14,6 +15,7 @@ use anyhow::{Result, bail};
 pub use packages::Group;
 
 use crate::{terminal, workspace};
+use kubernetes::Part;
 use packages::Package;
 use toolchain::Step;
 
@@ -52,13 +54,16 @@ const TOOLS: [CargoTool; 2] = [
 
 /// `cargo xtask setup`.
 pub fn command(groups: &[Group], check: bool) -> Result<ExitCode> {
-    let groups = if groups.is_empty() { &USUAL } else { groups };
+    let mut groups = if groups.is_empty() { USUAL.to_vec() } else { groups.to_vec() };
+    if groups.contains(&Group::Test) {
+        groups.push(Group::Kubernetes);
+    }
     if check {
-        let missing = missing(groups)?;
+        let missing = missing(&groups)?;
         missing.announce();
         return Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    ensure(groups)?;
+    ensure(&groups)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -101,6 +106,10 @@ pub fn ensure(groups: &[Group]) -> Result<()> {
     for tool in found.tools {
         tool.install()?;
     }
+    for part in found.parts {
+        // A distribution without the source tests all the rest.
+        part.install().unwrap_or_else(|error| kubernetes::do_without(part, &error));
+    }
     anstream::eprintln!("setup: done in {}", terminal::seconds(started.elapsed()));
     Ok(())
 }
@@ -115,6 +124,7 @@ struct Missing {
     packages: Vec<Package>,
     toolchain: Step,
     tools: Vec<&'static CargoTool>,
+    parts: Vec<Part>,
 }
 
 fn missing(groups: &[Group]) -> Result<Missing> {
@@ -135,12 +145,16 @@ fn missing(groups: &[Group]) -> Result<Missing> {
         packages.extend(new.cloned().collect::<Vec<_>>());
     }
     let tools = TOOLS.iter().filter(|tool| groups.contains(&tool.group) && !tool.is_here()).collect();
-    Ok(Missing { packages, toolchain, tools })
+    let parts = if groups.contains(&Group::Kubernetes) { Part::missing() } else { Vec::new() };
+    Ok(Missing { packages, toolchain, tools, parts })
 }
 
 impl Missing {
     fn is_empty(&self) -> bool {
-        self.packages.is_empty() && self.tools.is_empty() && matches!(self.toolchain, Step::Ready)
+        self.packages.is_empty()
+            && self.tools.is_empty()
+            && self.parts.is_empty()
+            && matches!(self.toolchain, Step::Ready)
     }
 
     fn needs_apt(&self) -> bool {
@@ -161,6 +175,9 @@ impl Missing {
         }
         for tool in &self.tools {
             anstream::eprintln!("  {:<16} {} (built by cargo, {})", tool.name, tool.why, tool.takes);
+        }
+        for part in &self.parts {
+            anstream::eprintln!("  {}", part.describe());
         }
     }
 }

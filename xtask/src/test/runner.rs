@@ -12,7 +12,9 @@ use clap::ValueEnum;
 use super::report::{Echo, Report};
 use crate::{
     ebpf::{self, compiler::Version},
-    privilege, workspace,
+    privilege,
+    setup::kubernetes,
+    workspace,
 };
 
 /// What runs the tests.
@@ -94,6 +96,9 @@ impl Run<'_> {
     fn follow(&self, command: &mut Command, report: &mut Report) -> Result<bool> {
         if let Some(object) = self.object {
             command.env(ebpf::OBJECT_VARIABLE, object);
+        }
+        if let Ok(cache) = kubernetes::cache() {
+            command.env(kubernetes::CACHE_VARIABLE, cache);
         }
         if !privilege::is_root() {
             let (variable, runner) = as_root_runner()?;

@@ -43,7 +43,8 @@ impl Standing {
 }
 
 impl Known<'_> {
-    pub(super) fn egress(&self, name: &str) -> Value {
+    /// The status of an Egress.
+    pub fn egress(&self, name: &str) -> Value {
         let Some(state) = self.egresses.get(name) else {
             return Value::Null;
         };

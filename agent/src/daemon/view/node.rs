@@ -70,6 +70,7 @@ impl Known<'_> {
             .collect();
         json!({
             "node": self.node,
+            "store": self.store,
             "forwarding": self.forwarding(),
             "networkProblems": self.network_problems(),
             "generation": self.applied.generation,

@@ -40,6 +40,7 @@ impl Worker {
         }
         self.tell_traced();
         let peers = self
+            .objects
             .set
             .nodes()
             .flat_map(|node| node.addresses.iter().map(|address| (*address, node.metadata.name.clone())))
@@ -68,7 +69,7 @@ impl Worker {
     }
 
     fn endpoints(&self) -> impl Iterator<Item = (String, &Endpoint)> {
-        self.set.endpoints().map(|endpoint| {
+        self.objects.set.endpoints().map(|endpoint| {
             let namespace = endpoint.metadata.namespace.as_deref().unwrap_or("default");
             (format!("{namespace}/{}", endpoint.metadata.name), endpoint)
         })

@@ -4,20 +4,12 @@
 //! The source is the one the machine has for its release, with the suite's name and `-backports`. It stands, next to
 //! copies of the machine's sources, in a private folder with lists of its own, for the time of one installation.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
 
 use anyhow::{Context as _, Result};
 
-use super::apt_get;
+use super::private::{self, Form, Paragraph, Private};
 use crate::{setup::packages::Package, terminal};
-
-/// apt's own places for sources.
-const SOURCES: [&str; 2] = ["/etc/apt/sources.list", "/etc/apt/sources.list.d"];
 
 /// A source of backports, as it stands in a file for apt.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,45 +21,10 @@ pub struct Source {
     suite: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// `deb URI SUITE COMPONENT…`, a line each: sources.list(5), one-line style.
-    List,
-    /// Paragraphs of fields: sources.list(5), deb822 style.
-    Sources,
-}
-
-impl Form {
-    fn of(file: &Path) -> Option<Self> {
-        match file.extension()?.to_str()? {
-            "list" => Some(Self::List),
-            "sources" => Some(Self::Sources),
-            _ => None,
-        }
-    }
-
-    fn extension(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::Sources => "sources",
-        }
-    }
-}
-
 /// The backports of this machine's release. None where it is not Debian, or its sources do not name the release.
 pub fn source() -> Option<Source> {
     let release = codename(&fs::read_to_string("/etc/os-release").ok()?)?;
-    files().iter().find_map(|file| derive(&fs::read_to_string(file).ok()?, Form::of(file)?, &release))
-}
-
-/// The machine's own files of sources.
-fn files() -> Vec<PathBuf> {
-    let [single, folder] = SOURCES.map(Path::new);
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> = entries.chain([single.to_owned()]).collect();
-    files.retain(|file| file.is_file() && Form::of(file).is_some());
-    files.sort();
-    files
+    private::sources().ok()?.iter().find_map(|(_, form, text)| derive(text, *form, &release))
 }
 
 /// The name of Debian's release, from os-release(5).
@@ -105,33 +62,11 @@ fn derive_line(line: &str, release: &str, suite: &str) -> Option<String> {
 
 /// The paragraph with another suite; its keys, its address and what else it says stay.
 fn derive_paragraph(paragraph: &str, release: &str, suite: &str) -> Option<String> {
-    let mut fields: Vec<(&str, String)> = Vec::new();
-    for line in paragraph.lines().filter(|line| !line.starts_with('#')) {
-        if line.starts_with([' ', '\t']) {
-            // A value goes on, as a key that stands in the file itself does.
-            fields.last_mut()?.1 += &format!("\n{line}");
-        } else if let Some((name, value)) = line.split_once(':') {
-            fields.push((name.trim(), value.trim().to_owned()));
-        }
-    }
-    let find = |wanted: &str| fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
-    let has =
-        |name: &str, word: &str| find(name)?.1.split_whitespace().any(|other| other == word).then_some(());
-    has("Types", "deb")?;
-    has("Suites", release)?;
-    has("Components", "main")?;
-    if has("Enabled", "no").is_some() {
-        return None;
-    }
-    Some(fields.iter().fold(String::new(), |text, (name, value)| {
-        let value = match name.to_ascii_lowercase().as_str() {
-            "types" => "deb",
-            "suites" => suite,
-            "components" => "main",
-            _ => value,
-        };
-        text + name + ": " + value + "\n"
-    }))
+    let paragraph = Paragraph::read(paragraph);
+    let wanted = [("Types", "deb"), ("Suites", release), ("Components", "main")];
+    let fits = wanted.iter().all(|(field, word)| paragraph.says(field, word));
+    (fits && !paragraph.says("Enabled", "no"))
+        .then(|| paragraph.with(&[("types", "deb"), ("suites", suite), ("components", "main")]))
 }
 
 /// Installs `package` and what it needs, preferably from the backports of this machine's release.
@@ -141,29 +76,14 @@ fn derive_paragraph(paragraph: &str, release: &str, suite: &str) -> Option<Strin
 pub fn install(package: &Package) -> Result<()> {
     let source = source().context("this release has no backports")?;
     let title = format!("apt-get install {} from {}", package.name, source.suite);
-    let folder = tempfile::tempdir()?;
-    // apt fetches as a user of its own.
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
-    let (parts, lists) = (folder.path().join("sources.list.d"), folder.path().join("lists"));
-    fs::create_dir(&parts)?;
-    fs::create_dir_all(lists.join("partial"))?;
-    for file in files() {
-        fs::copy(&file, parts.join(file.file_name().context("a source has a name")?))?;
+    let apt = Private::new()?;
+    for (name, form, text) in private::sources()? {
+        apt.add(&name, form, &text)?;
     }
-    fs::write(parts.join(format!("podwire-backports.{}", source.form.extension())), &source.text)?;
-    let private = |command: &mut Command| {
-        for (key, value) in [("Dir::Etc::sourceparts", &parts), ("Dir::State::lists", &lists)] {
-            command.arg("-o").arg(format!("{key}={}", value.display()));
-        }
-        // The machine's cache is of the machine's lists.
-        let own = ["Dir::Etc::sourcelist=/dev/null", "Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache="];
-        command.args(own.iter().flat_map(|option| ["-o", option]));
-    };
-    let mut update = apt_get()?;
-    private(&mut update);
+    apt.add("podwire-backports", source.form, &source.text)?;
+    let mut update = apt.as_root()?;
     terminal::run_quietly(&format!("apt-get update for {}", source.suite), update.arg("update"))?;
-    let mut command = apt_get()?;
-    private(&mut command);
+    let mut command = apt.as_root()?;
     command.args(["install", "--yes", "--no-install-recommends", "--target-release", &source.suite]);
     command.arg(&package.name);
     terminal::run_quietly(&title, &mut command)
