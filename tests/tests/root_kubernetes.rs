@@ -161,6 +161,11 @@ fn root_kubernetes_a_server_away_changes_nothing_and_is_caught_up_with() -> Resu
 
     followed.server.restart()?;
     store_is(&followed, "connected")?;
+    // A server that has just started does not know its kinds at once.
+    for _ in 0..20 {
+        assert_eq!(copies(&followed, 0)?, 5, "with the server back");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
     let other = mirror(&ECHOES.replace("tap0", "tap1"));
     followed.server.apply(&other)?;
     eventually("what changed later arrives", || {
