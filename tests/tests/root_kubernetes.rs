@@ -314,6 +314,17 @@ fn root_kubernetes_antreas_objects_are_followed_when_they_come() -> Result<()> {
     nobody_has_tap(&followed)
 }
 
+#[test]
+fn root_kubernetes_the_manifests_are_taken() -> Result<()> {
+    let server = ApiServer::start()?;
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes");
+    let rbac = deploy.join("rbac.yaml").display().to_string();
+    server.kubectl_ok(&["apply", "--validate=false", "-f", &rbac])?;
+    let daemonset = deploy.join("daemonset.yaml").display().to_string();
+    server.kubectl_ok(&["apply", "--validate=false", "--dry-run=server", "-f", &daemonset])?;
+    Ok(())
+}
+
 /// The objects of podwire's group in the examples of the guide and the fuzzers' corpus, a YAML document each.
 fn examples() -> Result<Vec<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
