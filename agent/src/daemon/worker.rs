@@ -268,11 +268,19 @@ impl Worker {
         }
     }
 
-    /// Makes a store's objects so, all or nothing.
+    /// Makes a store's objects so: all or nothing of files, what fits of an API server's.
     fn install(&mut self, store: Store) -> Result<(), Trouble> {
-        let objects = store.objects().map_err(Trouble::Refused)?;
-        let Converted { desired, policies, egresses } = convert(&objects.set, &self.here);
-        self.put_in_force(&desired)?;
+        let mut objects = store.objects().map_err(Trouble::Refused)?;
+        let (policies, egresses) = loop {
+            let Converted { desired, policies, egresses } = convert(&objects.set, &self.here);
+            match self.put_in_force(&desired) {
+                Ok(()) => break (policies, egresses),
+                Err(Trouble::Refused(why))
+                    if store.is_lenient() && objects.leave_out_newest(&self.objects.set, &why.join("; ")) => {
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        };
         tell_policies(&mut self.events, &self.policies, &policies);
         self.told_egresses.tell(&mut self.events, &egresses, &self.applied);
         (self.store, self.objects, self.policies, self.egresses) = (store, objects, policies, egresses);
@@ -374,8 +382,25 @@ impl Worker {
             observations: self.feed.accounts(),
             connections,
             events: &self.events,
-            store: self.store.describe(),
+            store: self.describe_store(),
         }
+    }
+
+    /// Where objects stand, and which of them are not taken.
+    fn describe_store(&self) -> Value {
+        let mut store = self.store.describe();
+        let left_out = self.objects.left_out.iter();
+        let left_out = left_out.map(|(located, why)| json!({"object": located.identity(), "reason": why}));
+        let refused = self.store.refused();
+        let refused = refused.iter().map(|report| {
+            let object = format!("{} {}", report.subject.resource.name(), report.subject.name);
+            json!({"object": object, "reason": report.entry["reason"]})
+        });
+        let refused: Vec<Value> = left_out.chain(refused).collect();
+        if self.store.is_lenient() {
+            store["refused"] = json!(refused);
+        }
+        store
     }
 
     fn view(&self, view: View) -> Answer {
