@@ -1,5 +1,5 @@
 //! `cargo xtask bench`: the benches, as root, for BPF_PROG_TEST_RUN needs it; `cargo xtask bench side-by-side`:
-//! podwire beside what Linux has.
+//! podwire beside what Linux has; `cargo xtask bench traces`: how long a trace takes.
 
 use std::{
     os::unix::process::CommandExt as _,
@@ -16,11 +16,15 @@ use crate::{
 
 /// The bench that is a program of its own: its rivals are set up beside podwire, which criterion cannot do.
 const SIDE_BY_SIDE: &str = "side-by-side";
+/// The bench of traces, which needs clusters of its own.
+const TRACES: &str = "traces";
 
 /// Runs the benches, with `arguments` passed on to cargo, or to the side-by-side run when it comes first.
 pub fn command(arguments: &[String], install: bool) -> Result<ExitCode> {
-    if let Some((SIDE_BY_SIDE, rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return side_by_side(rest, install);
+    match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some((SIDE_BY_SIDE, rest)) => return program(SIDE_BY_SIDE, &[Group::Bench], rest, install),
+        Some((TRACES, rest)) => return program(TRACES, &[Group::Test], rest, install),
+        _ => {}
     }
     if install {
         setup::ensure(&[Group::Test])?;
@@ -35,18 +39,18 @@ pub fn command(arguments: &[String], install: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the side-by-side run and becomes it.
-fn side_by_side(arguments: &[String], install: bool) -> Result<ExitCode> {
+/// Builds a bench that is a program, and becomes it.
+fn program(name: &str, groups: &[Group], arguments: &[String], install: bool) -> Result<ExitCode> {
     if install {
-        setup::ensure(&[Group::Bench])?;
+        setup::ensure(groups)?;
     }
     let mut build = workspace::cargo()?;
-    build.args(["build", "--release", "--package", "podwire-bench", "--bin", SIDE_BY_SIDE]);
+    build.args(["build", "--release", "--package", "podwire-bench", "--bin", name]);
     // Where podwire forwards, its agents do.
     build.args(["--package", "podwire", "--bin", "podwire"]);
-    workspace::run(&mut build, "the build of the side-by-side run")?;
-    let program = workspace::target()?.join("release").join(SIDE_BY_SIDE);
-    let mut run: Command = privilege::as_root(&program, "the side-by-side run")?;
+    workspace::run(&mut build, &format!("the build of the bench {name}"))?;
+    let program = workspace::target()?.join("release").join(name);
+    let mut run: Command = privilege::as_root(&program, &format!("the bench {name}"))?;
     run.args(arguments);
     Err(run.exec()).with_context(|| format!("cannot start {}", program.display()))
 }
