@@ -7,6 +7,7 @@ mod egress;
 mod endpoint;
 mod selector;
 mod status;
+mod traceflow;
 mod traffic_control;
 mod value;
 
@@ -19,7 +20,12 @@ use serde_json::Value;
 
 /// All of podwire's.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![traffic_control::TrafficControl::crd(), egress::Egress::crd(), endpoint::Endpoint::crd()]
+    vec![
+        traffic_control::TrafficControl::crd(),
+        egress::Egress::crd(),
+        traceflow::Traceflow::crd(),
+        endpoint::Endpoint::crd(),
+    ]
 }
 
 /// Name and content of each one's file.

@@ -76,3 +76,25 @@ impl JsonSchema for TcpFlags {
         })
     }
 }
+
+/// A number for all flags as they are; or as [`TcpFlags`].
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct PacketFlags(serde_json::Value);
+
+impl JsonSchema for PacketFlags {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "PacketFlags".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = TcpFlags::json_schema(generator);
+        schema.insert("minimum".into(), 0.into());
+        schema.insert("maximum".into(), 255.into());
+        schema
+    }
+}
