@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use scripted::{command, file, line, podwire, stderr, stdout, text};
 
 const NOWHERE: &str = "/nonexistent/podwire.sock";
-const NAMES: [&str; 6] = ["egress_local", "egress_remote", "dropped", "live", "same_node", "failed"];
+const NAMES: [&str; 8] =
+    ["egress_local", "egress_remote", "dropped", "live", "same_node", "failed", "kernel", "nothing"];
 
 #[test]
 fn every_form_is_as_it_was() {
@@ -169,5 +170,30 @@ fn graphviz_draws_what_is_drawn() {
             .output()
             .expect("dot starts");
         assert!(output.status.success(), "{name}: {}", stderr(&output));
+    }
+}
+
+/// What a name could do to the terminal of who reads it.
+#[test]
+fn a_saved_name_is_shown_as_text_and_no_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let saved = folder.path().join("saved.json");
+    let name = "\u{1b}]0;title\u{7}\u{9b}2J\u{202e}x";
+    let seen = json!({"component": name, "action": name, "reason": name, "pod": name, "egress": name});
+    let left = json!({"component": "Forwarding", "action": "ForwardedOutOfNetwork"});
+    let trace = json!({"name": name, "phase": "Failed", "reason": name, "source": name, "destination": name,
+        "results": [{"node": name, "role": name, "observations": [seen, left]}], "capturedPacket": {"srcIP": name}});
+    std::fs::write(&saved, trace.to_string()).expect("written");
+    for form in ["path", "yaml", "json", "dot", "svg", "mermaid"] {
+        let output = command(Path::new(NOWHERE))
+            .args(["tf", "-r", &saved.to_string_lossy(), "-o", form])
+            .env("CLICOLOR_FORCE", "1")
+            .output()
+            .expect("podwire starts");
+        let shown = stdout(&output);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(!shown.contains("\u{1b}]") && !shown.contains('\u{7}'), "{form}: {shown:?}");
+        // JSON has no need to escape it.
+        assert!(form == "json" || !shown.contains('\u{9b}'), "{form}: {shown:?}");
     }
 }

@@ -122,7 +122,7 @@ fn go_on(key: &TraceKey, own: u8, now: u64) -> bool {
 /// The answer to a traced packet gets the tag that the row of tag 0 says.
 #[inline(always)]
 fn answer(draft: &mut Draft, own: u8, now: u64) -> bool {
-    let Some(row) = maps::TRACES.get_ptr_mut(&draft.key) else {
+    let Some(row) = maps::TRACES.get_ptr_mut(draft.key) else {
         return false;
     };
     // SAFETY: as above. Two CPUs at once may trace two answers, which harms nothing.

@@ -98,7 +98,8 @@ fn serve(
 }
 
 fn start_log(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("PODWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        EnvFilter::try_from_env("PODWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info,kube_runtime=off"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
     // A second logger would be a caller's own: then that one stays.

@@ -26,7 +26,7 @@ impl Datapath {
         match self.attach_one(TO_UPLINK, place) {
             Ok(()) => self.uplink_is_seen = true,
             Err(error) => {
-                tracing::warn!(%interface, %error, "what leaves is traced to the host's stack only")
+                tracing::warn!(%interface, %error, "what leaves is traced to the host's stack only");
             }
         }
         Some((ifindex, Direction::Ingress))

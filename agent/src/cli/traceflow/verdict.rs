@@ -138,6 +138,9 @@ pub fn duration(ns: i64) -> String {
 
 /// A reason's word in a sentence; `None` for what this version does not know.
 pub fn meaning(word: &str) -> Option<&'static str> {
+    if word.starts_with("kernel: ") {
+        return Some("the host's own stack dropped it");
+    }
     let reason = Reason::ALL.iter().find(|reason| reason.as_str() == word)?;
     Some(match reason {
         Reason::Malformed => "its headers are cut short or contradict themselves",

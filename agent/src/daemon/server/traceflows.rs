@@ -114,11 +114,17 @@ struct Telling {
 impl Telling {
     async fn next(&mut self) -> Option<String> {
         let states = self.states.as_mut()?;
-        if self.wait {
-            // An error: it is gone, deleted by somebody.
-            states.changed().await.ok()?;
-        }
-        let status = states.borrow_and_update().clone();
+        let status = loop {
+            if self.wait {
+                // An error: it is gone, deleted by somebody.
+                states.changed().await.ok()?;
+            }
+            let status = states.borrow_and_update().clone();
+            // At an API server an object has no status at first.
+            if status["phase"].is_string() || !self.wait {
+                break status;
+            }
+        };
         if !self.wait || status["phase"] != "Running" {
             self.states = None;
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Look, Picture, Step};
+use super::{Look, Picture, Step, plain};
 use crate::cli::traceflow::result::Trace;
 
 /// Draws a trace.
@@ -12,7 +12,7 @@ pub fn dot(trace: &Trace) -> String {
     let mut line = |text: String| {
         let _ = writeln!(out, "{text}");
     };
-    line(format!("digraph {} {{", quoted(&trace.name)));
+    line(format!("digraph {} {{", quoted(&plain(&trace.name))));
     let label = format!("{}\n{}", picture.title, picture.verdict());
     line(format!("  graph [label={}, labelloc=t, rankdir=TB, fontname=\"Helvetica\"];", quoted(&label)));
     line("  node [shape=box, style=rounded, fontname=\"Helvetica\"];".into());

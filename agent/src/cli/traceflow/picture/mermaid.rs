@@ -15,6 +15,8 @@ pub fn mermaid(trace: &Trace) -> String {
     line("flowchart TB".into());
     line(format!("  accTitle: {}", directive(&picture.title)));
     line(format!("  accDescr: {}", directive(&picture.verdict())));
+    let verdict: Vec<String> = picture.verdict().lines().map(escaped).collect();
+    line(format!("  verdict[\"{}\"]", verdict.join("<br/>")));
     let mut frame_number = 0;
     for column in &picture.columns {
         line(format!("  {}", node(&column.source, &column.title)));

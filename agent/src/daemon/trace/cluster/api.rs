@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, Error, ResourceExt};
@@ -174,13 +175,33 @@ impl Server {
 
     /// The pod that has an address, or the address itself.
     pub async fn behind(&self, ip: IpAddr) -> Result<End, NoEnd> {
-        let fields = ListParams::default().fields(&format!("status.podIP={ip}"));
-        let found = ask(self.core(None, "Pod", "pods").list(&fields)).await?;
-        let pod = found.items.iter().find_map(|pod| self.end_of(pod));
-        Ok(match pod {
+        // The server finds pods by their first address; by another one, among those of its node.
+        let mut found = self.pods(&format!("status.podIP={ip}")).await?;
+        if found.is_empty()
+            && let Some(node) = self.node_of(ip).await?
+        {
+            found = self.pods(&format!("spec.nodeName={node}")).await?;
+        }
+        let has = |end: &End| matches!(end, End::Pod { ips, .. } if ips.contains(&ip));
+        Ok(match found.iter().find_map(|pod| self.end_of(pod).filter(has)) {
             Some(End::Pod { name, node, .. }) => End::Pod { name, node, ips: vec![ip] },
             _ => End::Ip(ip),
         })
+    }
+
+    async fn pods(&self, selector: &str) -> Result<Vec<DynamicObject>, NoEnd> {
+        let fields = ListParams::default().fields(selector);
+        Ok(ask(self.core(None, "Pod", "pods").list(&fields)).await?.items)
+    }
+
+    /// The node whose pods have such addresses.
+    async fn node_of(&self, ip: IpAddr) -> Result<Option<String>, NoEnd> {
+        let nodes = ask(self.core(None, "Node", "nodes").list(&ListParams::default())).await?;
+        let holds = |node: &&DynamicObject| {
+            let several = node.data["spec"]["podCIDRs"].as_array().into_iter().flatten();
+            several.filter_map(|cidr| cidr.as_str()?.parse::<IpNet>().ok()).any(|cidr| cidr.contains(&ip))
+        };
+        Ok(nodes.items.iter().find(holds).map(ResourceExt::name_any))
     }
 
     /// A Service.

@@ -72,6 +72,7 @@ impl Cluster {
     }
 
     async fn follow(self, group: Group, traces: Traces) {
+        let mut said = String::new();
         loop {
             let events = watcher(self.0.server.api(group), watcher::Config::default());
             pin_mut!(events);
@@ -84,7 +85,12 @@ impl Cluster {
                     Ok(Event::Apply(object)) => self.take(group, object, &traces),
                     Ok(Event::Delete(object)) => self.forget(group, &object.name_any()),
                     Err(error) => {
-                        tracing::debug!(%error, ?group, "following traces");
+                        // Antrea's kind is not everywhere.
+                        let now = short(&error);
+                        if now != said && group == Group::Podwire {
+                            tracing::warn!("traces cannot be followed: {now}");
+                        }
+                        said = now;
                         sleep(AGAIN).await;
                     }
                 }

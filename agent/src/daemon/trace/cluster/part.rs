@@ -287,11 +287,8 @@ impl Part {
         }
         let status = self.status();
         let others = status["results"].as_array().cloned().unwrap_or_default();
-        let ended: usize = others
-            .iter()
-            .filter(|result| result["node"] != self.traces.node())
-            .map(|result| view::ends(result))
-            .sum();
+        let ended: usize =
+            others.iter().filter(|result| result["node"] != self.traces.node()).map(view::ends).sum();
         ended >= handed
     }
 
