@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kubernetes::crd::value::{PacketFlags, Word};
+use crate::kubernetes::crd::value::{TcpFlags, Word};
 
 /// Made, it has what is unsaid by default; live, what is unsaid is anything.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -80,7 +80,7 @@ pub struct Tcp {
     #[schemars(range(min = 0, max = 65535))]
     dst_port: Option<i64>,
     /// A number for all flags as they are, `+syn-ack`, or `{value, mask}`; made, 2 (SYN) unless said.
-    flags: Option<PacketFlags>,
+    flags: Option<TcpFlags>,
 }
 
 /// A UDP or SCTP header.
