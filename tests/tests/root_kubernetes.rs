@@ -1,9 +1,11 @@
 //! Agents that follow a real API server: what kubectl says takes force on every node, and is answered in status.
 
+use std::fs;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use podwire_harness::{ClusterNode, ClusterOptions, SERVER_V4, Wiring, Witness, eventually};
+use podwire_harness::{ApiServer, ClusterNode, ClusterOptions, SERVER_V4, Wiring, Witness, eventually};
 use podwire_tests::kubernetes::{Followed, entry};
 use podwire_tests::{agents, reach};
 
@@ -159,6 +161,11 @@ fn root_kubernetes_a_server_away_changes_nothing_and_is_caught_up_with() -> Resu
 
     followed.server.restart()?;
     store_is(&followed, "connected")?;
+    // A server that has just started does not know its kinds at once.
+    for _ in 0..20 {
+        assert_eq!(copies(&followed, 0)?, 5, "with the server back");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
     let other = mirror(&ECHOES.replace("tap0", "tap1"));
     followed.server.apply(&other)?;
     eventually("what changed later arrives", || {
@@ -305,4 +312,62 @@ fn root_kubernetes_antreas_objects_are_followed_when_they_come() -> Result<()> {
     .with_context(|| followed.logs())?;
     followed.server.kubectl_ok(&["delete", "trafficcontrols.crd.antrea.io", "theirs"])?;
     nobody_has_tap(&followed)
+}
+
+#[test]
+fn root_kubernetes_the_manifests_are_taken() -> Result<()> {
+    let server = ApiServer::start()?;
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes");
+    let rbac = deploy.join("rbac.yaml").display().to_string();
+    server.kubectl_ok(&["apply", "--validate=false", "-f", &rbac])?;
+    let daemonset = deploy.join("daemonset.yaml").display().to_string();
+    server.kubectl_ok(&["apply", "--validate=false", "--dry-run=server", "-f", &daemonset])?;
+    Ok(())
+}
+
+/// The objects of podwire's group in the examples of the guide and the fuzzers' corpus, a YAML document each.
+fn examples() -> Result<Vec<String>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let files = |folder: &str| -> Result<Vec<PathBuf>> {
+        Ok(fs::read_dir(root.join(folder))?.flatten().map(|entry| entry.path()).collect())
+    };
+    let mut texts = Vec::new();
+    for file in files("docs")?.iter().filter(|file| file.extension().is_some_and(|end| end == "md")) {
+        let text = fs::read_to_string(file)?;
+        texts.extend(
+            text.split("```yaml\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0.to_owned())),
+        );
+    }
+    for file in files("fuzz/corpus/config")? {
+        texts.extend(fs::read_to_string(file));
+    }
+    let documents =
+        texts.iter().flat_map(|text| text.split("\n---")).map(|text| text.trim_start_matches("---"));
+    let kinds = ["TrafficControl", "Egress", "Endpoint", "Traceflow"].map(|kind| format!("kind: {kind}\n"));
+    let is_ours = |text: &&str| {
+        text.trim_start().starts_with("apiVersion: podwire.io/")
+            && kinds.iter().any(|kind| text.contains(kind))
+    };
+    Ok(documents.filter(is_ours).map(str::to_owned).collect())
+}
+
+#[test]
+fn root_kubernetes_what_the_decoder_takes_the_server_takes() -> Result<()> {
+    let server = ApiServer::start()?;
+    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds").display().to_string();
+    server.kubectl_ok(&["apply", "--validate=false", "-f", &crds])?;
+    server.kubectl_ok(&["wait", "--for=condition=established", "--timeout=20s", "-f", &crds])?;
+    let mut taken = 0;
+    for example in examples()? {
+        if podwire_datapath::object::parse("example", &example).is_err() {
+            continue;
+        }
+        let words = ["apply", "--validate=false", "--dry-run=server", "-f", "-"];
+        let answer = server.kubectl_with(&words, &example)?;
+        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+        assert!(answer.status.success(), "{said}\n{example}");
+        taken += 1;
+    }
+    assert!(taken >= 10, "only {taken} examples were found");
+    Ok(())
 }

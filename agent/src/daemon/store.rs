@@ -4,7 +4,7 @@ mod cluster;
 mod files;
 
 use anyhow::Result;
-use podwire_datapath::object::{Located, ObjectSet};
+use podwire_datapath::object::{Located, Object, ObjectSet};
 use serde_json::{Value, json};
 
 use super::options::Options;
@@ -29,6 +29,28 @@ pub struct Objects {
     pub set: ObjectSet,
     /// The others.
     pub left_out: Vec<(Located, String)>,
+}
+
+impl Objects {
+    /// Leaves out the newest policy that is new or other than `before`: where objects stand each for itself, one that
+    /// does not fit keeps no other from being in force. False when there is none.
+    pub fn leave_out_newest(&mut self, before: &ObjectSet, why: &str) -> bool {
+        let is_new = |located: &&Located| {
+            let policy = matches!(located.object, Object::TrafficControl(_) | Object::Egress(_));
+            policy && !before.iter().any(|known| known == *located)
+        };
+        let age = |located: &&Located| {
+            let metadata = located.object.metadata();
+            (metadata.created.clone(), located.identity())
+        };
+        let Some(newest) = self.set.iter().filter(is_new).max_by_key(age).cloned() else { return false };
+        let others = self.set.iter().filter(|located| **located != newest).cloned().collect();
+        let (set, more) = ObjectSet::build_without_conflicts(others);
+        self.set = set;
+        self.left_out.extend(more.into_iter().map(|(located, conflict)| (located, conflict.problem)));
+        self.left_out.push((newest, why.to_owned()));
+        true
+    }
 }
 
 impl Store {
@@ -96,6 +118,11 @@ impl Store {
         }
     }
 
+    /// Whether each object stands for itself, rather than all or none.
+    pub fn is_lenient(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
     /// Policies that could not even be read, as reports.
     pub fn refused(&self) -> Vec<Report> {
         match self {
@@ -117,5 +144,40 @@ impl Store {
             Self::Files(_) => json!({"kind": "files", "summary": "files"}),
             Self::Cluster(store) => store.describe(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podwire_datapath::object::{ObjectSet, parse};
+
+    use super::Objects;
+
+    fn egress(name: &str, created: u8) -> String {
+        format!(
+            "---\napiVersion: podwire.io/v1alpha1\nkind: Egress\n\
+             metadata: {{name: {name}, creationTimestamp: \"2026-01-0{created}T00:00:00Z\"}}\n\
+             spec: {{appliedTo: {{podSelector: {{}}}}, egressIP: 203.0.113.7}}\n"
+        )
+    }
+
+    fn set(text: &str) -> ObjectSet {
+        ObjectSet::build(parse("t", text).expect("valid")).expect("consistent")
+    }
+
+    #[test]
+    fn the_newest_of_what_is_new_is_left_out_first() {
+        let before = set(&egress("old", 9));
+        let mut objects = Objects {
+            set: set(&(egress("old", 9) + &egress("b", 3) + &egress("a", 2))),
+            left_out: Vec::new(),
+        };
+        let mut names = Vec::new();
+        while objects.leave_out_newest(&before, "too many") {
+            names.extend(objects.left_out.last().map(|(located, _)| located.object.metadata().name.clone()));
+        }
+        // The place is a part of an object, and the first one's is the same.
+        assert_eq!(names, ["b", "a"]);
+        assert_eq!(objects.set.egresses().len(), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! The thread that owns the datapath. In: messages. Out: the datapath does what the objects say, and answers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use tokio::sync::oneshot::Sender;
 use super::Options;
 use super::changes::{ToldEgresses, tell_applied, tell_policies};
 use super::convert::{Converted, EgressState, Here, PolicyState, convert};
-use super::events::{Event, note};
+use super::events::{Events, note};
 use super::observe::Feed;
 use super::report::reports;
 use super::store::{Objects, Store};
@@ -107,7 +107,7 @@ pub struct Worker {
     told_egresses: ToldEgresses,
     applied: Applied,
     configuration_errors: Vec<String>,
-    events: VecDeque<Event>,
+    events: Events,
     /// How many traces look at an endpoint.
     traced: BTreeMap<String, usize>,
 }
@@ -118,6 +118,7 @@ impl Worker {
         let store = Store::open(options, link)?;
         let datapath = Datapath::open(options.datapath())?;
         let feed = Feed::start(&datapath, &options.node)?;
+        let told = feed.clone();
         let mut worker = Self {
             datapath,
             feed,
@@ -129,7 +130,7 @@ impl Worker {
             told_egresses: ToldEgresses::default(),
             applied: Applied::default(),
             configuration_errors: Vec::new(),
-            events: VecDeque::new(),
+            events: Events::new(move |event| told.tell_event(event.to_json())),
             traced: BTreeMap::new(),
         };
         // A mistake in the files must not take down what an earlier run left in force: nothing is applied then.
@@ -268,11 +269,19 @@ impl Worker {
         }
     }
 
-    /// Makes a store's objects so, all or nothing.
+    /// Makes a store's objects so: all or nothing of files, what fits of an API server's.
     fn install(&mut self, store: Store) -> Result<(), Trouble> {
-        let objects = store.objects().map_err(Trouble::Refused)?;
-        let Converted { desired, policies, egresses } = convert(&objects.set, &self.here);
-        self.put_in_force(&desired)?;
+        let mut objects = store.objects().map_err(Trouble::Refused)?;
+        let (policies, egresses) = loop {
+            let Converted { desired, policies, egresses } = convert(&objects.set, &self.here);
+            match self.put_in_force(&desired) {
+                Ok(()) => break (policies, egresses),
+                Err(Trouble::Refused(why))
+                    if store.is_lenient() && objects.leave_out_newest(&self.objects.set, &why.join("; ")) => {
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        };
         tell_policies(&mut self.events, &self.policies, &policies);
         self.told_egresses.tell(&mut self.events, &egresses, &self.applied);
         (self.store, self.objects, self.policies, self.egresses) = (store, objects, policies, egresses);
@@ -374,8 +383,25 @@ impl Worker {
             observations: self.feed.accounts(),
             connections,
             events: &self.events,
-            store: self.store.describe(),
+            store: self.describe_store(),
         }
+    }
+
+    /// Where objects stand, and which of them are not taken.
+    fn describe_store(&self) -> Value {
+        let mut store = self.store.describe();
+        let left_out = self.objects.left_out.iter();
+        let left_out = left_out.map(|(located, why)| json!({"object": located.identity(), "reason": why}));
+        let refused = self.store.refused();
+        let refused = refused.iter().map(|report| {
+            let object = format!("{} {}", report.subject.resource.name(), report.subject.name);
+            json!({"object": object, "reason": report.entry["reason"]})
+        });
+        let refused: Vec<Value> = left_out.chain(refused).collect();
+        if self.store.is_lenient() {
+            store["refused"] = json!(refused);
+        }
+        store
     }
 
     fn view(&self, view: View) -> Answer {

@@ -23,8 +23,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     vec![
         traffic_control::TrafficControl::crd(),
         egress::Egress::crd(),
-        traceflow::Traceflow::crd(),
         endpoint::Endpoint::crd(),
+        traceflow::Traceflow::crd(),
     ]
 }
 
