@@ -180,3 +180,6 @@ pub fn all_captured(captures: &[Capture], data: u32) -> Vec<Value> {
     captures.sort_by_key(|capture| capture.time_ns);
     captures.iter().filter_map(|capture| captured(&capture.bytes, data)).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,3 +93,24 @@ fn schemas_and_decoder_know_the_same_fields() {
         assert_eq!(known, wanted, "{kind}");
     }
 }
+
+/// Paths of what has fields and no type.
+fn untyped(schema: &Value, path: &str, found: &mut Vec<String>) {
+    if schema["properties"].is_object() && !schema["type"].is_string() {
+        found.push(path.to_owned());
+    }
+    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+        untyped(schema, &format!("{path}.{name}"), found);
+    }
+    if schema["items"].is_object() {
+        untyped(&schema["items"], &format!("{path}[]"), found);
+    }
+}
+
+/// Servers take it for a map: with anything else there, no node can apply its status.
+#[test]
+fn what_has_fields_has_a_type() {
+    let mut found = Vec::new();
+    schemas().iter().for_each(|(kind, schema)| untyped(schema, kind, &mut found));
+    assert!(found.is_empty(), "{found:?}");
+}

@@ -1,12 +1,13 @@
 //! Values that objects have in more than one form.
+//!
+//! Their schemas name neither type nor fields. With `x-kubernetes-int-or-string` in a kind, Kubernetes 1.20 takes all
+//! its lists as one value, and each node's status would replace the others'. Where fields are named, servers take
+//! the value for a map, and refuse every server-side apply to an object that has a number or a text there.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// A number or a text: `80`, `"8000-8100"`, `TCP`, `800M`.
-///
-/// The schema names no type: with `x-kubernetes-int-or-string` in a kind, Kubernetes 1.20 takes all its lists as one
-/// value, and each node's status would replace the others'.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct Word(serde_json::Value);
@@ -25,7 +26,7 @@ impl JsonSchema for Word {
     }
 }
 
-/// A number, or a map of two fields. A structural schema has one type for a value, so it names none.
+/// A number, or a map of `oneIn` and `by`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct Sampling(serde_json::Value);
@@ -44,15 +45,11 @@ impl JsonSchema for Sampling {
             "x-kubernetes-preserve-unknown-fields": true,
             "minimum": 1,
             "maximum": 1_000_000,
-            "properties": {
-                "oneIn": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
-                "by": {"type": "string", "enum": ["packet", "flow"]},
-            },
         })
     }
 }
 
-/// `+syn-ack`, or a map of value and mask.
+/// `+syn-ack`, or a map of `value` and `mask`; in the packet of a trace also a number for all flags as they are.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct TcpFlags(serde_json::Value);
@@ -69,10 +66,8 @@ impl JsonSchema for TcpFlags {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "x-kubernetes-preserve-unknown-fields": true,
-            "properties": {
-                "value": {"type": "integer", "minimum": 0, "maximum": 255},
-                "mask": {"type": "integer", "minimum": 0, "maximum": 255},
-            },
+            "minimum": 0,
+            "maximum": 255,
         })
     }
 }
