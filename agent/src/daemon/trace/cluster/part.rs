@@ -23,7 +23,7 @@ use crate::kubernetes::short;
 
 /// How long the others have to say that they look.
 const READY: Duration = Duration::from_secs(2);
-/// How long after a trace's own deadline the others' last words are waited for.
+/// How much longer than asked for an object is kept: other nodes' last words come after the trace's end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long after its deadline a trace that nobody ended is ended by whoever notices.
 const ORPHANED: Duration = Duration::from_secs(5);
@@ -248,9 +248,11 @@ impl Part {
             self.object = object;
         }
         local.show(&here, &mut state);
-        // Nothing was seen here: nothing is said.
+        // Nothing was seen here: nothing is said. What was seen and not said yet is, although the trace is over.
         if state.results.is_empty() {
             let _ = self.server.say(self.group, &name, &json!({})).await;
+        } else if due.is_some() {
+            let _ = self.server.say(self.group, &name, &json!({"results": state.results})).await;
         }
         self.bury(deadline).await
     }
@@ -352,7 +354,7 @@ impl Part {
                 return;
             }
         }
-        sleep(Duration::from_secs(ttl) + LAST_WORDS).await;
+        sleep(Duration::from_secs(ttl).saturating_add(LAST_WORDS)).await;
         let _ = self.server.delete(self.group, &self.latest().name_any()).await;
     }
 }
