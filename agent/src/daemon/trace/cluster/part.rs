@@ -17,7 +17,7 @@ use super::{TTL, failed, is_over};
 use crate::daemon::trace::plan::End;
 use crate::daemon::trace::run::Local;
 use crate::daemon::trace::state::{Phase, State};
-use crate::daemon::trace::{Planned, Release, Traces, view};
+use crate::daemon::trace::{Planned, Traces, view};
 use crate::daemon::worker::Trouble;
 use crate::kubernetes::short;
 
@@ -67,13 +67,12 @@ impl Part {
             Err(NoEnd::Refused(why)) => return self.refuse(&object, why).await,
             Err(NoEnd::Away(why)) => return Err(why),
         };
-        let planned = match self.traces.planned(trace.clone(), seed(&object), Some(ends)).await {
+        // The endpoints are given back however this ends.
+        let (planned, _release) = match self.traces.planned(trace.clone(), seed(&object), Some(ends)).await {
             Ok(planned) => planned,
             Err(Trouble::Refused(lines)) => return self.refuse(&object, lines.join("; ")).await,
             Err(Trouble::NotFound(line) | Trouble::Failed(line)) => return Err(line),
         };
-        // The endpoints are given back however this ends.
-        let _release = Release::new(&self.traces, &planned.plan);
         if planned.plan.owner {
             if claimed {
                 let why = format!("the agent of {} ended while the trace ran", self.traces.node());
