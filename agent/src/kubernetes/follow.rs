@@ -15,7 +15,7 @@ use super::resource::Resource;
 
 /// After a failure, before the next try: doubled each time.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
 
 /// What is new of a resource.
 #[derive(Debug)]
@@ -63,13 +63,19 @@ impl Follower {
             };
             match event {
                 Ok(event) => {
-                    wait = FIRST_WAIT;
-                    self.connection.note(self.resource.name(), "");
+                    // Each try begins with this one, before the server is asked.
+                    if !matches!(event, Event::Init) {
+                        wait = FIRST_WAIT;
+                        self.connection.note(self.resource.name(), "");
+                    }
                     self.take(event, &mut listed).await?;
                 }
                 Err(error) => {
                     self.explain(&error).await?;
-                    sleep(wait).await;
+                    tokio::select! {
+                        () = sleep(wait) => {}
+                        changed = self.again.changed() => return changed.ok(),
+                    }
                     wait = (wait * 2).min(LONGEST_WAIT);
                 }
             }

@@ -31,7 +31,13 @@ impl Datapath {
             let is_it = |(_, full): &(&u32, &String)| full.strip_prefix(PREFIX) == Some(name);
             reasons.iter().find(is_it).map_or(u32::MAX, |(number, _)| *number)
         });
-        if let Some(row) = row(&btf, netns as u32, own) {
+        let row = row(&btf, netns as u32, own);
+        if row.is_none_or(|row| row.usable == 0) {
+            tracing::info!(
+                "this kernel gives no reasons for drops: traces do not tell what its own stack drops"
+            );
+        }
+        if let Some(row) = row {
             let mut table: Table<KernelRow> = Table::reopen(&self.pins, "KERNEL")?;
             table.set(0, row)?;
         }

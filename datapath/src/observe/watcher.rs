@@ -3,7 +3,7 @@
 //! A trace ends at its deadline in the datapath itself, whatever becomes of who began it. Its rows stay for a while
 //! longer: packets on their way lose their tag by them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use aya::maps::MapData;
@@ -19,8 +19,10 @@ use crate::sys::wait_for_packets;
 
 /// Windows in a second; see [`WatchRow::drops`].
 const WINDOWS: u32 = 10;
-/// How long the rows of an ended trace stay.
+/// How long the rows of an ended trace stay, at the least.
 const GRACE: Duration = Duration::from_secs(2);
+/// Between two looks at all rows: each asks the kernel for every one.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Says what is watched. Dropping it ends all traces.
 pub struct Watcher {
@@ -31,9 +33,9 @@ pub struct Watcher {
     until: HashMap<TraceKey, u64>,
     /// Flags and deadlines of live traces, by number.
     live: HashMap<u32, (TraceKind, u64)>,
-    /// Traces that ended; rows that the datapath itself made are theirs.
-    ended: BTreeSet<u32>,
-    /// When what has ended may be forgotten.
+    /// Traces that ended, and how long their rows stay; rows that the datapath itself made are among them.
+    ended: HashMap<u32, Instant>,
+    /// When the next of them may be forgotten; `None` when there is none.
     sweep_at: Option<Instant>,
     /// The most drops per second and CPU.
     drops: Option<u32>,
@@ -57,7 +59,7 @@ impl Watcher {
             matches,
             until: HashMap::new(),
             live: HashMap::new(),
-            ended: BTreeSet::new(),
+            ended: HashMap::new(),
             sweep_at: None,
             drops: None,
             uplink: false,
@@ -126,8 +128,9 @@ impl Watcher {
     pub fn end(&mut self, number: u32) -> Result<(), Error> {
         self.matches.end(number)?;
         self.live.remove(&number);
-        self.ended.insert(number);
-        self.sweep_at.get_or_insert_with(|| Instant::now() + GRACE);
+        let until = Instant::now() + GRACE;
+        self.ended.insert(number, until);
+        self.sweep_at.get_or_insert(until);
         self.tell()
     }
 
@@ -163,8 +166,10 @@ impl Watcher {
 
     /// Removes the rows of traces that ended a while ago, those included that the datapath made.
     fn sweep(&mut self) -> Result<(), Error> {
-        let ended = std::mem::take(&mut self.ended);
-        self.sweep_at = None;
+        let at = Instant::now();
+        let ended: HashSet<u32> =
+            self.ended.extract_if(|_, until| *until <= at).map(|(number, _)| number).collect();
+        self.sweep_at = (!self.ended.is_empty()).then(|| at + PAUSE);
         let now = monotonic_ns();
         let rows: Vec<_> = self.traces.iter().filter_map(Result::ok).collect();
         for (key, row) in rows {

@@ -184,7 +184,7 @@ impl Tracer {
         change(&mut lock(&self.0.watcher))
     }
 
-    /// Ends all traces; none can begin any more.
+    /// Ends all traces. What begins afterwards sees nothing.
     pub fn stop(&self) {
         self.0.end.store(true, Ordering::Relaxed);
         lock(&self.0.running).clear();
@@ -266,7 +266,7 @@ impl Running {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// The next observation; `None` at the deadline. A call that is dropped loses nothing.
+    /// The next observation; `None` at the deadline, or when all traces were [stopped](Tracer::stop). A call that is dropped loses nothing.
     pub async fn next(&mut self) -> Option<Observation> {
         tokio::time::timeout_at(self.deadline, self.observations.recv()).await.ok().flatten()
     }

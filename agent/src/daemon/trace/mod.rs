@@ -179,43 +179,52 @@ impl Traces {
             entries.insert(name.clone(), entry);
         }
         // Until it runs, it goes with whoever waits here.
-        let pending = Pending { traces: self, name: &name };
+        let pending = Pending { traces: self, name: &name, state: &sender };
         let seed = self.0.seeds.hash_one((&name, SystemTime::now()));
-        let planned = self.planned((**trace).clone(), seed, None).await?;
+        let (planned, release) = self.planned((**trace).clone(), seed, None).await?;
         let traces = self.clone();
-        let (task_name, data) = (name.clone(), trace.capture);
+        let (task_name, task_sender, data) = (name.clone(), sender.clone(), trace.capture);
         let task = self.0.runtime.spawn(async move {
-            let tell = |state: &State| drop(sender.send_replace(state.status()));
-            let state = traces.run(planned, data, tell).await;
+            let tell = |state: &State| drop(task_sender.send_replace(state.status()));
+            let state = traces.run(planned, release, data, tell).await;
             if state.phase != Phase::Running {
-                traces.finished(&task_name, &sender, &state);
+                traces.finished(&task_name, &task_sender, &state);
             }
         });
         std::mem::forget(pending);
-        if let Some(entry) = self.entries().get_mut(&name) {
-            entry.task = Some(task.abort_handle());
+        match self.entries().get_mut(&name).filter(|entry| entry.state.same_channel(&sender)) {
+            Some(entry) => entry.task = Some(task.abort_handle()),
+            // Deleted meanwhile.
+            None => task.abort(),
         }
         self.0.keep.changed();
         Ok(receiver)
     }
 
-    /// `ends`: where they are known better than the datapath's thread knows them.
+    /// The plan, and what gives its endpoints back. `ends`: where they are known better than the datapath's thread knows
+    /// them.
     async fn planned(
         &self,
         trace: Traceflow,
         seed: u64,
         ends: Option<(End, End)>,
-    ) -> Result<Planned, Trouble> {
+    ) -> Result<(Planned, Release), Trouble> {
         let (answer, wait) = oneshot::channel();
         let ending = || Trouble::Failed("the agent is ending".into());
         let message = Message::PlanTrace { trace: Box::new(trace), seed, ends, answer };
         self.0.worker.send(message).map_err(|_| ending())?;
-        wait.await.map_err(|_| ending())?
+        let traces = self.clone();
+        // A task of its own: whoever asks may be gone when the answer comes, and endpoints are given back then.
+        let planned = self.0.runtime.spawn(async move {
+            let planned = wait.await.map_err(|_| ending())??;
+            let release = Release::new(&traces, &planned.plan);
+            Ok((planned, release))
+        });
+        planned.await.map_err(|_| ending())?
     }
 
-    async fn run(&self, planned: Planned, data: u32, tell: impl Fn(&State)) -> State {
+    async fn run(&self, planned: Planned, release: Release, data: u32, tell: impl Fn(&State)) -> State {
         let Planned { plan, injector, peers } = planned;
-        let release = Release::new(self, &plan);
         let peer = |address| peers.get(&address).cloned();
         let here = self.here(&injector, &peer);
         let state = State::new();
@@ -228,7 +237,7 @@ impl Traces {
     }
 
     fn finished(&self, name: &str, sender: &watch::Sender<Value>, state: &State) {
-        if let Some(entry) = self.entries().get_mut(name) {
+        if let Some(entry) = self.entries().get_mut(name).filter(|entry| entry.state.same_channel(sender)) {
             entry.over = Some(Instant::now());
         }
         sender.send_replace(state.status());
@@ -323,11 +332,15 @@ impl Traces {
 struct Pending<'a> {
     traces: &'a Traces,
     name: &'a str,
+    state: &'a watch::Sender<Value>,
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        self.traces.entries().remove(self.name);
+        let mut entries = self.traces.entries();
+        if entries.get(self.name).is_some_and(|entry| entry.state.same_channel(self.state)) {
+            entries.remove(self.name);
+        }
     }
 }
 

@@ -84,7 +84,7 @@ pub struct Ends {
 /// What this node does.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// `sender` or `receiver`.
+    /// `sender`, `receiver`, or `egress` where the packet leaves the cluster at another node than its own.
     pub role: &'static str,
     /// Whether this node begins the trace and says how it ended.
     pub owner: bool,
@@ -98,7 +98,7 @@ pub struct Plan {
     pub endpoints: BTreeSet<String>,
     /// When it has seen enough.
     pub goal: Goal,
-    /// The node that the destination is at, when it is another one.
+    /// The node that the packet goes to from here: the destination's, or that of an Egress policy.
     pub elsewhere: Option<String>,
 }
 

@@ -1,9 +1,10 @@
 //! One trace on this node. In: its plan. Out: states, each as something is known, the last one when it is over.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use podwire_datapath::traceflow::{End, Running, Story, Tracer, end_of};
-use podwire_datapath::{Injector, Observation};
+use podwire_datapath::{Capture, Injector, Observation};
 
 use super::plan::{Plan, flow};
 use super::state::{Phase, State};
@@ -11,6 +12,8 @@ use super::view;
 
 /// Between two states that are told: each has all that came before.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Captured packets that are kept until it is known whether they were dropped, where only those are wanted.
+const UNDECIDED: usize = 4096;
 
 /// What a trace needs of its node.
 pub struct Here<'a> {
@@ -30,13 +33,14 @@ pub struct Local {
     story: Story,
     plan: Plan,
     data: u32,
+    undecided: Vec<Capture>,
 }
 
 impl Local {
     /// Begins to look.
     pub fn begin(here: &Here<'_>, plan: Plan, data: u32) -> Result<Self, String> {
         let running = here.tracer.begin(&plan.request).map_err(|error| error.to_string())?;
-        Ok(Self { running, story: Story::default(), plan, data })
+        Ok(Self { running, story: Story::default(), plan, data, undecided: Vec::new() })
     }
 
     /// The tag of its packets.
@@ -75,8 +79,23 @@ impl Local {
         let result = view::result(here.node, self.plan.role, &self.story, flow(&self.plan), many);
         state.results = result.into_iter().collect();
         if self.plan.inject.is_none() {
-            state.captured.extend(view::all_captured(&self.running.captures(), self.data));
+            state.captured.extend(view::all_captured(&self.captures(), self.data));
         }
+    }
+
+    /// Packets that were captured since the last call. Where only drops are wanted all that match are, and those that
+    /// nothing is told of are left out.
+    fn captures(&mut self) -> Vec<Capture> {
+        let new = self.running.captures();
+        if !self.plan.goal.dropped_only {
+            return new;
+        }
+        self.undecided.extend(new);
+        let told: HashSet<u32> = self.story.packets().iter().map(|packet| packet.identity).collect();
+        let captures = self.undecided.extract_if(.., |capture| told.contains(&capture.identity)).collect();
+        let over = self.undecided.len().saturating_sub(UNDECIDED);
+        self.undecided.drain(..over);
+        captures
     }
 
     /// Whether another node has a packet now, and where it was sent if that is known.

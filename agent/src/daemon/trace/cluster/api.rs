@@ -135,16 +135,17 @@ impl Server {
     }
 
     async fn exchange(&self, group: Group, name: &str, status: &Value) -> Result<(), Error> {
-        for _ in 0..TRIES {
+        let mut tries = 0;
+        loop {
             let mut object = self.api(group).get(name).await?;
             let known = merged(&object.data["status"], status, &self.node);
             object.data["status"] = known;
+            tries += 1;
             match self.api(group).replace_status(name, &PostParams::default(), &object).await {
-                Err(Error::Api(status)) if status.code == 409 => {}
+                Err(Error::Api(status)) if status.code == 409 && tries < TRIES => {}
                 other => return other.map(drop),
             }
         }
-        Ok(())
     }
 
     /// A pod.

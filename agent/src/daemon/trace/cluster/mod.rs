@@ -30,8 +30,9 @@ use crate::kubernetes::short;
 use api::{Group, Server};
 use part::Part;
 
-/// After a failure, before the next try.
+/// After a failure, before the next try: doubled each time. A kind that is not there is asked for as long as the agent runs.
 const AGAIN: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(3);
 /// Says how long an object is kept after its end, in seconds.
 const TTL: &str = "podwire.io/ttl-after-finished";
 
@@ -72,12 +73,16 @@ impl Cluster {
     }
 
     async fn follow(self, group: Group, traces: Traces) {
-        let mut said = String::new();
+        let (mut said, mut wait) = (String::new(), AGAIN);
         loop {
             let events = watcher(self.0.server.api(group), watcher::Config::default());
             pin_mut!(events);
             let mut listed = Vec::new();
             while let Some(event) = events.next().await {
+                // Each try begins with this one, before the server is asked.
+                if !matches!(event, Ok(Event::Init) | Err(_)) {
+                    wait = AGAIN;
+                }
                 match event {
                     Ok(Event::Init) => listed.clear(),
                     Ok(Event::InitApply(object)) => listed.push(object),
@@ -91,7 +96,8 @@ impl Cluster {
                             tracing::warn!("traces cannot be followed: {now}");
                         }
                         said = now;
-                        sleep(AGAIN).await;
+                        sleep(wait).await;
+                        wait = (wait * 2).min(LONGEST);
                     }
                 }
             }

@@ -17,13 +17,13 @@ use super::{TTL, failed, is_over};
 use crate::daemon::trace::plan::End;
 use crate::daemon::trace::run::Local;
 use crate::daemon::trace::state::{Phase, State};
-use crate::daemon::trace::{Planned, Release, Traces, view};
+use crate::daemon::trace::{Planned, Traces, view};
 use crate::daemon::worker::Trouble;
 use crate::kubernetes::short;
 
 /// How long the others have to say that they look.
 const READY: Duration = Duration::from_secs(2);
-/// How long after a trace's own deadline the others' last words are waited for.
+/// How much longer than asked for an object is kept: other nodes' last words come after the trace's end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long after its deadline a trace that nobody ended is ended by whoever notices.
 const ORPHANED: Duration = Duration::from_secs(5);
@@ -69,13 +69,12 @@ impl Part {
             Err(NoEnd::Refused(why)) => return self.refuse(&object, why).await,
             Err(NoEnd::Away(why)) => return Err(why),
         };
-        let planned = match self.traces.planned(trace.clone(), seed(&object), Some(ends)).await {
+        // The endpoints are given back however this ends.
+        let (planned, _release) = match self.traces.planned(trace.clone(), seed(&object), Some(ends)).await {
             Ok(planned) => planned,
             Err(Trouble::Refused(lines)) => return self.refuse(&object, lines.join("; ")).await,
             Err(Trouble::NotFound(line) | Trouble::Failed(line)) => return Err(line),
         };
-        // The endpoints are given back however this ends.
-        let _release = Release::new(&self.traces, &planned.plan);
         if planned.plan.owner {
             if claimed {
                 let why = format!("the agent of {} ended while the trace ran", self.traces.node());
@@ -250,9 +249,11 @@ impl Part {
             self.object = object;
         }
         local.show(&here, &mut state);
-        // Nothing was seen here: nothing is said.
+        // Nothing was seen here: nothing is said. What was seen and not said yet is, although the trace is over.
         if state.results.is_empty() {
             let _ = self.server.say(self.group, &name, &json!({})).await;
+        } else if due.is_some() {
+            let _ = self.server.say(self.group, &name, &json!({"results": state.results})).await;
         }
         self.bury(deadline).await
     }
@@ -369,7 +370,7 @@ impl Part {
                 return;
             }
         }
-        sleep(Duration::from_secs(ttl) + LAST_WORDS).await;
+        sleep(Duration::from_secs(ttl).saturating_add(LAST_WORDS)).await;
         let _ = self.server.delete(self.group, &self.latest().name_any()).await;
     }
 }
