@@ -1,6 +1,7 @@
 //! HTTP over the agent's Unix socket.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -30,61 +31,64 @@ impl Client {
 
     /// Sends something. Empty parameters are left out.
     pub fn post(&self, path: &str, query: &[(&str, &str)], body: String) -> Result<Value, Failure> {
-        let query: Vec<String> = query
-            .iter()
-            .filter(|(_, value)| !value.is_empty())
-            .map(|(name, value)| format!("{name}={}", escape(value)))
-            .collect();
-        self.send(Method::POST, &format!("{path}?{}", query.join("&")), body)
+        self.send(Method::POST, &with_query(path, query), body)
     }
 
     fn send(&self, method: Method, path: &str, body: String) -> Result<Value, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (status, bytes) = runtime.block_on(self.exchange(method, path, body))?;
-        if status == 413 {
-            let limit = podwire_datapath::object::MAX_TEXT;
-            return Err(Failure::Refused(vec![format!(
-                "the objects are too long; allowed: {limit} bytes in one file"
-            )]));
-        }
-        let answer: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| Failure::Run(format!("the agent's answer cannot be read: {error}")))?;
-        if status < 400 {
-            return Ok(answer);
-        }
-        let lines: Vec<String> = answer["details"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|line| Some(line.as_str()?.to_owned()))
-            .collect();
-        match status {
-            422 => Err(Failure::Refused(lines)),
-            _ => Err(Failure::Run(lines.join("; "))),
-        }
+        judge(status, &bytes)?;
+        serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))
     }
 
     /// Asks for JSON lines and hands on each as it comes, until the agent ends them.
     pub fn lines(&self, path: &str, each: impl FnMut(Value) -> Result<(), Failure>) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.read_lines(path, each))
+        runtime.block_on(self.read_lines(Method::GET, path, String::new(), each))
+    }
+
+    /// Sends something and hands on each line of the answer as it comes, until the agent ends them, the user
+    /// interrupts, or it takes longer than `limit`. Then the connection is closed.
+    pub fn post_lines(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        body: String,
+        limit: Duration,
+        each: impl FnMut(Value) -> Result<(), Failure>,
+    ) -> Result<Ended, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let path = with_query(path, query);
+        runtime.block_on(async {
+            tokio::select! {
+                read = self.read_lines(Method::POST, &path, body, each) => read.map(|()| Ended::Whole),
+                interrupted = interrupted() => interrupted.map(|()| Ended::Interrupted),
+                () = tokio::time::sleep(limit) => Ok(Ended::Overdue),
+            }
+        })
     }
 
     async fn read_lines(
         &self,
+        method: Method,
         path: &str,
+        body: String,
         mut each: impl FnMut(Value) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let mut body = self.request(Method::GET, path, String::new()).await?.into_body();
+        let response = self.request(method, path, body).await?;
+        let status = response.status().as_u16();
+        let mut body = response.into_body();
+        if status >= 400 {
+            let bytes = body.collect().await.map_err(|error| broken(&error))?.to_bytes();
+            return judge(status, &bytes);
+        }
         let mut rest = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| broken(&error))?;
             rest.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
             while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = rest.drain(..=end).collect();
-                let value = serde_json::from_slice(&line)
-                    .map_err(|error| Failure::Run(format!("the agent's answer cannot be read: {error}")))?;
-                each(value)?;
+                each(serde_json::from_slice(&line).map_err(|error| unreadable(&error))?)?;
             }
         }
         Ok(())
@@ -117,6 +121,61 @@ impl Client {
             .map_err(|error| Failure::Run(format!("building a request: {error}")))?;
         sender.send_request(request).await.map_err(|error| broken(&error))
     }
+}
+
+/// Who ended an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The agent: it is complete.
+    Whole,
+    /// The user, by SIGINT or SIGTERM.
+    Interrupted,
+    /// It took too long.
+    Overdue,
+}
+
+async fn interrupted() -> Result<(), Failure> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        pressed = tokio::signal::ctrl_c() => pressed?,
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+/// What a status and its body mean, when it is not what was asked for.
+fn judge(status: u16, bytes: &[u8]) -> Result<(), Failure> {
+    if status == 413 {
+        let limit = podwire_datapath::object::MAX_TEXT;
+        return Err(Failure::Refused(vec![format!(
+            "the objects are too long; allowed: {limit} bytes in one file"
+        )]));
+    }
+    if status < 400 {
+        return Ok(());
+    }
+    let answer: Value = serde_json::from_slice(bytes).map_err(|error| unreadable(&error))?;
+    let details = answer["details"].as_array().into_iter().flatten();
+    let lines: Vec<String> = details.filter_map(|line| Some(line.as_str()?.to_owned())).collect();
+    Err(match status {
+        404 => Failure::NotFound(lines),
+        422 => Failure::Refused(lines),
+        _ => Failure::Run(lines.join("; ")),
+    })
+}
+
+fn unreadable(error: &serde_json::Error) -> Failure {
+    Failure::Run(format!("the agent's answer cannot be read: {error}"))
+}
+
+/// Empty parameters are left out.
+fn with_query(path: &str, query: &[(&str, &str)]) -> String {
+    let query: Vec<String> = query
+        .iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| format!("{name}={}", escape(value)))
+        .collect();
+    format!("{path}?{}", query.join("&"))
 }
 
 fn broken(error: &hyper::Error) -> Failure {

@@ -12,6 +12,14 @@ pub enum Failure {
     Refused(Vec<String>),
     /// The agent cannot be reached.
     Unreachable(String),
+    /// What was asked for does not exist; a line each.
+    NotFound(Vec<String>),
+    /// The words do not make sense together; a line each.
+    Usage(Vec<String>),
+    /// It was interrupted.
+    Interrupted(String),
+    /// Its result has been shown and says itself what is wrong; the exit code.
+    Shown(u8),
     /// Standard output is closed: nobody reads on, and nothing is wrong.
     Closed,
 }
@@ -23,6 +31,10 @@ impl Failure {
             Self::Run(line) => (vec![line], 1),
             Self::Refused(lines) => (lines, 3),
             Self::Unreachable(line) => (vec![line], 4),
+            Self::NotFound(lines) => (lines, 1),
+            Self::Usage(lines) => (lines, 2),
+            Self::Interrupted(line) => (vec![line], 130),
+            Self::Shown(code) => return ExitCode::from(code),
             Self::Closed => return ExitCode::SUCCESS,
         };
         let mut stderr = anstream::stderr().lock();

@@ -1,52 +1,18 @@
 //! The command line without an agent, and against one that answers from a script: what is printed, and how it ends.
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixListener;
+mod scripted;
+
 use std::path::Path;
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
 
-fn podwire(socket: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_podwire"))
-        .env_remove("PODWIRE_SOCKET")
-        .args(["--socket".as_ref(), socket.as_os_str()])
-        .args(words)
-        .output()
-        .expect("podwire starts")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use scripted::{podwire, stderr, stdout};
 
 /// Answers one request with `status` and `body`; returns the request line and its body.
-fn agent(socket: &Path, status: &str, body: &str) -> JoinHandle<(String, String)> {
-    let listener = UnixListener::bind(socket).expect("the socket binds");
-    let answer = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    std::thread::spawn(move || {
-        let (stream, _) = listener.accept().expect("a client comes");
-        let mut reader = BufReader::new(stream);
-        let (mut first, mut line, mut length) = (String::new(), String::new(), 0);
-        reader.read_line(&mut first).expect("a request line");
-        while reader.read_line(&mut line).expect("a header") > 2 {
-            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().expect("a length");
-            }
-            line.clear();
-        }
-        let mut request = vec![0; length];
-        reader.read_exact(&mut request).expect("the body");
-        reader.get_mut().write_all(answer.as_bytes()).expect("the client reads");
-        (first, String::from_utf8_lossy(&request).into_owned())
-    })
+fn agent(socket: &Path, status: &'static str, body: &str) -> JoinHandle<(String, String)> {
+    let served = scripted::agent(socket, vec![(status, body.to_owned())]);
+    std::thread::spawn(move || served.join().expect("served").remove(0))
 }
 
 const ENDPOINTS: &str = r#"{"items": [
@@ -96,9 +62,20 @@ fn wrong_use_is_code_2_and_names_what_is_allowed() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in
-        ["agent", "cleanup", "apply", "delete", "get", "describe", "check", "completion", "man", "version"]
-    {
+    for command in [
+        "agent",
+        "cleanup",
+        "apply",
+        "delete",
+        "get",
+        "describe",
+        "check",
+        "completion",
+        "man",
+        "version",
+        "observe",
+        "traceflow",
+    ] {
         let output = podwire(Path::new("/nonexistent"), &[command, "--help"]);
         assert_eq!(output.status.code(), Some(0), "{command}");
         assert!(stdout(&output).contains(&format!("Examples:\n  podwire {command}")), "{}", stdout(&output));

@@ -9,6 +9,7 @@ mod devices;
 mod flows;
 mod health;
 mod install;
+mod kernel;
 mod returns;
 mod traced;
 mod ways;
@@ -128,6 +129,10 @@ pub struct Datapath {
     updated: HashSet<(u32, Direction)>,
     /// Endpoints whose packets somebody traces: they have programs for as long.
     traced: BTreeSet<String>,
+    /// A program tells what leaves by the uplink.
+    uplink_is_seen: bool,
+    /// A program tells what the kernel's own stack drops.
+    kernel_drops: Option<kernel::Attached>,
     /// The endpoints of this node among the targets of the generation in force.
     pods: Vec<(u32, String)>,
     _log: Option<LogCarrier>,
@@ -190,6 +195,8 @@ impl Datapath {
             attached: HashMap::new(),
             updated: HashSet::new(),
             traced: BTreeSet::new(),
+            uplink_is_seen: false,
+            kernel_drops: None,
             pods: Vec::new(),
             _log: log,
             options,
@@ -197,6 +204,7 @@ impl Datapath {
         let links = datapath.netdev.links()?;
         datapath.ensure_private_devices(&links)?;
         datapath.find_attached(&links)?;
+        datapath.describe_kernel()?;
         datapath.find_returns()?;
         Ok(datapath)
     }
@@ -316,10 +324,19 @@ impl Datapath {
         self.traced = endpoints;
         let links = self.netdev.links()?;
         self.attach_endpoints(&links);
+        let watched = !self.traced.is_empty();
+        if let Err(error) = self.attach_kernel_drops(watched) {
+            tracing::info!(%error, "traces do not tell what the kernel's own stack drops");
+        }
         self.give_stages()
     }
 
-    /// The endpoint that has an address, and what it is reached by.
+    /// Whether a program tells what leaves by the uplink; see [`Watcher::watch_uplink`](crate::Watcher::watch_uplink).
+    pub fn sees_uplink(&self) -> bool {
+        self.uplink_is_seen
+    }
+
+    /// How an endpoint is attached to the node; `None` for one that is not.
     ///
     /// # Errors
     /// `Kernel`.

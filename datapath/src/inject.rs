@@ -22,7 +22,7 @@ pub struct Attachment {
 }
 
 /// Sends packets as if a pod had. Works on any thread.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Injector(Arc<Mutex<FrameSocket>>);
 
 impl Injector {

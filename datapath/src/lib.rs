@@ -14,6 +14,7 @@
 //! The BPF object is part of the library; no eBPF toolchain is needed to build it.
 #![deny(unsafe_code)]
 
+mod btf;
 pub mod compile;
 mod datapath;
 mod desired;

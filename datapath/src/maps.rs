@@ -7,10 +7,10 @@ use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, ProgramArray, RingBuf};
 use podwire_core::abi::{
     AddressRow, CaptureRow, ChunkRow, ConfigRow, EgressCounters, EgressRow, EndpointCounters, EndpointRow,
-    FlowKey, FlowRow, GuardCounters, LiveRow, MatchBlock, MatchRow, NetworkRow, NodeRow, ObservationCounters,
-    ObservationRow, OverlayCounters, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow, RulesetRow,
-    SessionCounters, SessionRow, SpanRow, TargetRow, TraceKey, TraceRow, TripKey, TripRow, TunnelKey,
-    WatchRow, limits,
+    FlowKey, FlowRow, GuardCounters, KernelRow, LiveRow, MatchBlock, MatchRow, NetworkRow, NodeRow,
+    ObservationCounters, ObservationRow, OverlayCounters, PolicyCounters, PolicyRow, PrefixRow, Reason,
+    RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TargetRow, TraceKey, TraceRow, TripKey,
+    TripRow, TunnelKey, WatchRow, limits,
 };
 
 use crate::error::{Context, Error, ErrorKind};
@@ -34,18 +34,9 @@ macro_rules! plain {
 plain!(ChunkRow, ConfigRow, EndpointCounters, EndpointRow, NodeRow, PrefixRow, RulesetRow, SessionCounters);
 plain!(SessionRow, SpanRow, PolicyRow, PolicyCounters, LiveRow, FlowKey, FlowRow, TripKey, TripRow);
 plain!(TunnelKey, RelayRow, GuardCounters, u64);
-plain!(NetworkRow, TargetRow, EgressRow, AddressRow, EgressCounters);
-plain!(
-    WatchRow,
-    TraceKey,
-    TraceRow,
-    ObservationRow,
-    ObservationCounters,
-    MatchRow,
-    MatchBlock,
-    CaptureRow,
-    u32
-);
+plain!(KernelRow, NetworkRow, TargetRow, EgressRow, AddressRow, EgressCounters);
+plain!(WatchRow, TraceKey, TraceRow, ObservationRow, ObservationCounters);
+plain!(MatchRow, MatchBlock, CaptureRow, u32);
 
 // SAFETY: `Plain` is implemented for such types only, here above.
 unsafe impl<T: Plain> aya::Pod for Row<T> {}
@@ -221,6 +212,8 @@ pub(crate) const NAMES: &[&str] = &[
     "MATCH_BLOCKS",
     "MATCHES",
     "CAPTURES",
+    "KERNEL",
+    "KERNEL_DRAFT",
 ];
 
 impl Maps {

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use aya::programs::RawTracePoint;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use podwire_core::abi::{ABI_VERSION, layout};
 
@@ -18,21 +19,26 @@ pub(crate) const MIRROR: &str = "mirror";
 pub(crate) const SEGMENT: &str = "segment";
 pub(crate) const RETURNED: &str = "returned";
 pub(crate) const FROM_UPLINK: &str = "from_uplink";
+pub(crate) const TO_UPLINK: &str = "to_uplink";
 
 pub(crate) const FROM_OVERLAY: &str = "from_overlay";
 pub(crate) const TO_OVERLAY: &str = "to_overlay";
+
+/// What the kernel's own stack drops.
+pub(crate) const KERNEL_DROPS: &str = "kernel_drops";
 
 /// Programs that others end in, in the order of map `STAGES`.
 const STAGES: [&str; 3] = ["leave", "deliver", "answer"];
 
 /// All of them.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 12] = [
     FROM_POD,
     TO_POD,
     MIRROR,
     SEGMENT,
     RETURNED,
     FROM_UPLINK,
+    TO_UPLINK,
     FROM_OVERLAY,
     TO_OVERLAY,
     STAGES[0],
@@ -65,6 +71,7 @@ pub(crate) fn load(pins: &Pins) -> Result<(Ebpf, Maps), Error> {
     for name in NAMES {
         links::classifier(&mut bpf, name)?.load().context(|| format!("loading program {name}"))?;
     }
+    load_optional(&mut bpf);
     // Replaced in place: a packet gets the old program or the new one.
     for (index, name) in (0..).zip(STAGES) {
         let program = links::classifier(&mut bpf, name)?;
@@ -72,6 +79,16 @@ pub(crate) fn load(pins: &Pins) -> Result<(Ebpf, Maps), Error> {
         maps.stages.set(index, descriptor, 0).context(|| format!("entering program {name}"))?;
     }
     Ok((bpf, maps))
+}
+
+/// A kernel that refuses this one only says less of a traced packet.
+fn load_optional(bpf: &mut Ebpf) {
+    let Some(Ok(program)) = bpf.program_mut(KERNEL_DROPS).map(<&mut RawTracePoint>::try_from) else {
+        return;
+    };
+    if let Err(error) = program.load() {
+        tracing::info!(%error, "traces do not tell what the kernel's own stack drops");
+    }
 }
 
 /// The object that is built in; tests name another one, built from the sources they test.

@@ -76,6 +76,7 @@ pub(crate) fn send_frame(ifindex: u32, frame: &[u8]) -> io::Result<()> {
 }
 
 /// Sends frames out of one device; receives nothing.
+#[derive(Debug)]
 pub(crate) struct FrameSocket(std::os::fd::OwnedFd);
 
 impl FrameSocket {

@@ -295,6 +295,11 @@ pub fn deliver(ctx: &TcContext) -> i32 {
     };
     match crate::pod::stages(packet, Direction::Ingress, row.ifindex).0 {
         Verdict::Pass => verdict::to_peer(row.ifindex),
-        other => verdict::code(other),
+        other => {
+            if matches!(other, Verdict::Taken) {
+                watch::went_on(packet);
+            }
+            verdict::code(other)
+        }
     }
 }

@@ -5,7 +5,10 @@
 
 use aya_ebpf::{bindings::BPF_ANY, helpers::generated as helper};
 use podwire_core::{
-    abi::{CaptureRow, Direction, MatchBlock, MatchRow, TraceKey, TraceRow, WatchRow, limits},
+    abi::{
+        Action, CaptureRow, Component, Direction, Generation, MatchBlock, MatchRow, TraceKey, TraceRow,
+        WatchRow, limits,
+    },
     stage::{Facts, Packet, State, Tables, trace},
 };
 
@@ -14,7 +17,7 @@ use crate::{
     maps::{self, CAPTURES, Draft, RECORD},
     skb::Skb,
     tables::{AS_IT_IS, Maps},
-    watch,
+    watch::{self, Note},
 };
 
 /// At a pod's hook.
@@ -26,6 +29,9 @@ pub fn begin(packet: Skb, direction: Direction, ifindex: u32) {
     global::parse_frame(packet.as_raw());
     let told = global::begin_trace(packet.as_raw(), MatchBlock::of_hook(ifindex, direction));
     watch::set_dscp(packet, told);
+    if matches!(direction, Direction::Ingress) && told & watch::RECEIVED != 0 {
+        watch::note(packet, Note::new(Component::Forwarding, Action::Received, Generation(0), ifindex));
+    }
 }
 
 /// Out of the overlay. `tag`: the DSCP value of the outer header, where nodes put the tag of a traced packet.
@@ -85,7 +91,8 @@ pub fn start(packet: Skb, block: u32) -> u32 {
         if trace::matches(unsafe { &*row }, facts, &shape)
             && take(packet, facts, draft, row, own, now, arrived)
         {
-            return tagged(draft.key.tag);
+            let received = draft.trace.flags & TraceRow::FLAG_RECEIVED != 0;
+            return tagged(draft.key.tag) | if received { watch::RECEIVED } else { 0 };
         }
     }
     1

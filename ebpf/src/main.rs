@@ -12,6 +12,8 @@
 //! | `mirror` | tcx egress of the private mirror device | a copy | the copy, dressed, to its target |
 //! | `segment` | tcx ingress of the segmenting device's far end | a piece of a copy | the piece, dressed, to its target |
 //! | `returned` | tcx ingress of a return port | a packet from a tool | the packet, at the hook where it left |
+//! | `to_uplink` | tcx egress of the uplink, while packets are traced | what leaves | the same, without its tag |
+//! | `kernel_drops` | tracepoint `kfree_skb`, while packets are traced | what the kernel's own stack drops | |
 //! | `from_uplink` | tcx ingress of the uplink | a packet from outside | the same, out of its tunnel if that is a return port |
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(asm_experimental_arch))]
 #![allow(missing_docs, reason = "aya makes a second function of each program, undocumented")]
@@ -20,6 +22,7 @@ mod atomic;
 mod global;
 mod handover;
 mod held;
+mod kernel;
 mod leave;
 mod live;
 mod maps;
@@ -35,7 +38,10 @@ mod uplink;
 mod verdict;
 mod watch;
 
-use aya_ebpf::{macros::classifier, programs::TcContext};
+use aya_ebpf::{
+    macros::{classifier, raw_tracepoint},
+    programs::{RawTracePointContext, TcContext},
+};
 use podwire_core::abi::Direction;
 
 /// What the pod sent.
@@ -74,6 +80,12 @@ pub fn from_uplink(ctx: TcContext) -> i32 {
     uplink::hook(&ctx)
 }
 
+/// What leaves by the uplink.
+#[classifier]
+pub fn to_uplink(ctx: TcContext) -> i32 {
+    uplink::leaving(&ctx)
+}
+
 /// Where a pod's packet goes; `from_pod` and `deliver` end in it or come from it by a tail call.
 #[classifier]
 pub fn leave(ctx: TcContext) -> i32 {
@@ -102,6 +114,12 @@ pub fn from_overlay(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn to_overlay(ctx: TcContext) -> i32 {
     overlay::entering(&ctx)
+}
+
+/// What the kernel's own stack drops.
+#[raw_tracepoint(tracepoint = "kfree_skb")]
+pub fn kernel_drops(ctx: RawTracePointContext) -> i32 {
+    kernel::hook(&ctx)
 }
 
 /// The kernel allows helpers marked GPL-only to programs that declare a compatible licence.

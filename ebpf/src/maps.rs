@@ -7,10 +7,10 @@ use aya_ebpf::{
 use podwire_core::{
     abi::{
         AddressRow, ChunkRow, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow, EndpointCounters,
-        EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, MatchBlock, MatchRow, NetworkRow, NodeRow,
-        ObservationCounters, ObservationRow, OverlayCounters, PolicyCounters, PolicyRow, PrefixRow, Reason,
-        RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TargetRow, TraceKey, TraceRow, TripKey,
-        TripRow, TunnelKey, WatchRow, limits,
+        EndpointRow, FlowKey, FlowRow, GuardCounters, KernelRow, LiveRow, MatchBlock, MatchRow, NetworkRow,
+        NodeRow, ObservationCounters, ObservationRow, OverlayCounters, PolicyCounters, PolicyRow, PrefixRow,
+        Reason, RelayRow, RulesetRow, SessionCounters, SessionRow, SpanRow, TargetRow, TraceKey, TraceRow,
+        TripKey, TripRow, TunnelKey, WatchRow, limits,
     },
     stage::Facts,
     wire::encap::PerPacket,
@@ -40,6 +40,16 @@ pub struct Draft {
     pub other: TraceKey,
     pub trace: TraceRow,
     pub row: ObservationRow,
+}
+
+/// An observation of a packet that the kernel's own stack drops: other programs may be at work on theirs meanwhile.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct KernelDraft {
+    pub draft: Draft,
+    pub facts: Facts,
+    /// An Ethernet header of zeros, and the packet from its network header on.
+    pub bytes: [u8; limits::HEADER_WINDOW],
 }
 
 #[btf_map(name = "CONFIG")]
@@ -203,6 +213,12 @@ pub static MATCH_BLOCKS: HashMap<u32, MatchBlock, { limits::MATCHES as usize }> 
 
 #[btf_map(name = "MATCHES")]
 pub static MATCHES: Array<MatchRow, { limits::MATCHES as usize }> = Array::new();
+
+#[btf_map(name = "KERNEL")]
+pub static KERNEL: Array<KernelRow, 1> = Array::new();
+
+#[btf_map(name = "KERNEL_DRAFT")]
+pub static KERNEL_DRAFT: PerCpuArray<KernelDraft, 1> = PerCpuArray::new();
 
 #[btf_map(name = "CAPTURES")]
 pub static CAPTURES: RingBuf<(), { limits::CAPTURE_RING as usize }> = RingBuf::new();

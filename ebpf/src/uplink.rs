@@ -3,12 +3,18 @@
 
 use aya_ebpf::programs::TcContext;
 use podwire_core::{
-    abi::{Reason, SegmentMark},
-    stage::{Arrival, Counters, arrival},
+    abi::{Action, Component, Reason, SegmentMark},
+    stage::{self, Arrival, Counters, Packet, Tables, arrival},
     wire::ethernet,
 };
 
-use crate::{global, returned, segment, skb::Skb, tables::Maps, verdict};
+use crate::{
+    global, leave, returned, segment,
+    skb::Skb,
+    tables::Maps,
+    verdict,
+    watch::{self, Note, Stays},
+};
 
 /// `BPF_F_ADJ_ROOM_DECAP_L3_IPV4` and `…_IPV6`, from Linux 6.3 on.
 const INNER_IPV4: u64 = 1 << 7;
@@ -20,6 +26,31 @@ pub fn hook(ctx: &TcContext) -> i32 {
     frame.pull_headers();
     let code = global::arrive_frame(frame.as_raw());
     if code == global::NOT_OURS { verdict::NEXT } else { code }
+}
+
+/// What leaves by the uplink, while somebody traces where the CNI forwards: the last that this node sees of it.
+#[inline(always)]
+pub fn leaving(ctx: &TcContext) -> i32 {
+    let packet = Skb::new(ctx);
+    if !watch::is_on(false) {
+        return verdict::NEXT;
+    }
+    packet.pull_headers();
+    if watch::tag_of(packet) == 0 {
+        return verdict::NEXT;
+    }
+    let (generation, facts) = (Maps.generation(), packet.facts());
+    let out = stage::leave::goes_out(&facts, generation, &Maps);
+    let action = if out { Action::ForwardedOutOfNetwork } else { Action::Forwarded };
+    let note = Note::new(Component::Forwarding, action, generation, packet.ifindex());
+    if !out {
+        watch::restore(packet, note);
+        return verdict::NEXT;
+    }
+    match watch::end(packet, note) {
+        Stays::Yes => verdict::NEXT,
+        Stays::No => leave::ended(Reason::TraceEnded).1,
+    }
 }
 
 /// `None` when the packet is no business of ours.

@@ -6,8 +6,8 @@
 use aya_ebpf::helpers::generated as helper;
 use podwire_core::{
     abi::{
-        Action, Class, Component, Generation, Mode, ObservationCounters, ObservationRow, Reason, TraceKey,
-        TraceRow, WatchRow, limits,
+        Action, Class, Component, Generation, INJECTED, Mode, ObservationCounters, ObservationRow, Reason,
+        TraceKey, TraceRow, WatchRow, limits,
     },
     stage::{Copies, Facts, Packet, State, Tables, lowest, trace},
 };
@@ -101,6 +101,14 @@ pub fn has_uplink() -> bool {
     flags() & WatchRow::FLAG_UPLINK != 0
 }
 
+/// Keeps the end of a packet, whose clone goes on, from looking like a drop.
+#[inline(always)]
+pub fn went_on(packet: Skb) {
+    if is_on(false) {
+        packet.set_mark(INJECTED);
+    }
+}
+
 /// Says what a stage did.
 #[inline(always)]
 pub fn note(packet: Skb, note: Note) {
@@ -127,6 +135,8 @@ const ENDED: u32 = 2;
 pub const DSCP: u32 = 4;
 /// The same of one that is told of because it is dropped.
 const TELL_ALL: u32 = 8;
+/// What [`live::start`](crate::live::start) returns besides of one that comes from another node.
+pub const RECEIVED: u32 = 16;
 /// Beside a row's flags: nothing is told any more, but what has a tag still loses it.
 const OVER: u32 = 1 << 31;
 
@@ -254,6 +264,9 @@ pub fn write(packet: Skb, word: u32, ifindex: u32, policy: u32, number: u32) -> 
     };
     row.trace = trace.number;
     row.flags = trace.flags & TraceRow::FLAG_REPLY;
+    if word >> 8 & (LEAVES | ENDS) != 0 {
+        row.flags |= ObservationRow::FLAG_LAST;
+    }
     row.time_ns = Maps.now();
     row.mac = mac;
     row.ifindex = ifindex;

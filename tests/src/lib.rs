@@ -3,6 +3,7 @@
 pub mod agents;
 pub mod crowd;
 pub mod egress;
+pub mod flows;
 pub mod kubernetes;
 #[cfg(feature = "test-run")]
 pub mod model;

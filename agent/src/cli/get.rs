@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::output::{print_value, table, text};
-use super::{Format, Kind};
+use super::{Format, Kind, traceflow};
 use crate::client::Client;
 use crate::failure::Failure;
 
@@ -56,7 +56,11 @@ pub fn get(client: &Client, wanted: &Wanted, format: Format, watch: bool) -> Res
 
 /// Shows one object, everything of it.
 pub fn describe(client: &Client, wanted: &Wanted) -> Result<(), Failure> {
-    print(&fetch(client, wanted)?, wanted.kind, Format::Yaml, true)
+    let found = fetch(client, wanted)?;
+    match (wanted.kind, found.get(0)) {
+        (Kind::Traceflows, Some(object)) => traceflow::describe(object),
+        _ => print(&found, wanted.kind, Format::Yaml, true),
+    }
 }
 
 fn fetch(client: &Client, wanted: &Wanted) -> Result<Value, Failure> {
@@ -67,6 +71,7 @@ fn fetch(client: &Client, wanted: &Wanted) -> Result<Value, Failure> {
         Kind::Endpoints => "endpoints",
         Kind::Nodes => "nodes",
         Kind::Sessions => "sessions",
+        Kind::Traceflows => "traceflows",
         Kind::Events => "events",
         Kind::Status => return status(client),
     };
@@ -110,7 +115,10 @@ fn print(items: &Value, kind: Kind, format: Format, single: bool) -> Result<(), 
     if matches!(format, Format::Json | Format::Yaml) {
         return print_value(&document(items, single), format);
     }
-    let list: Vec<Value> = items.as_array().cloned().unwrap_or_default();
+    let mut list: Vec<Value> = items.as_array().cloned().unwrap_or_default();
+    if kind == Kind::Traceflows {
+        list.iter_mut().for_each(traceflow::summarize);
+    }
     let (header, fields) = columns(kind);
     let (mut header, mut fields) = (header.to_vec(), fields.to_vec());
     if format == Format::Wide {
@@ -160,6 +168,7 @@ fn wide(kind: Kind) -> &'static [(&'static str, &'static str)] {
             ("EGRESSES", "/status/egresses"),
         ],
         Kind::Events => &[],
+        Kind::Traceflows => &[("TAG", "/status/dataplaneTag"), ("REASON", "/status/reason")],
         Kind::Status => &[("MISSING", "/status/store/resources"), ("ERRORS", "/status/configurationErrors")],
         Kind::Endpoints => &[("IFINDEX", "/status/ifindex"), ("PROBLEM", "/status/problem")],
         Kind::Sessions => &[
@@ -233,6 +242,17 @@ fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "/status/forwarding",
                 "/status/state",
                 "/status/networkProblems",
+            ],
+        ),
+        Kind::Traceflows => (
+            &["NAME", "PHASE", "SOURCE", "DESTINATION", "VERDICT", "AGE"],
+            &[
+                "/metadata/name",
+                "/status/phase",
+                "/summary/source",
+                "/summary/destination",
+                "/summary/verdict",
+                "/summary/age",
             ],
         ),
         Kind::Events => (

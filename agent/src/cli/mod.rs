@@ -5,6 +5,7 @@ mod get;
 mod objects;
 mod observe;
 mod output;
+mod traceflow;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -61,7 +62,7 @@ enum Command {
     },
     /// Take objects out of force.
     #[command(
-        after_help = "Examples:\n  podwire delete -f mirror-web.yaml\n  podwire delete trafficcontrol mirror-web\n  podwire delete egress foobar"
+        after_help = "Examples:\n  podwire delete -f mirror-web.yaml\n  podwire delete trafficcontrol mirror-web\n  podwire delete egress foobar\n  podwire delete traceflow NAME"
     )]
     Delete {
         /// File whose objects go, - for standard input.
@@ -79,10 +80,11 @@ enum Command {
     },
     /// Show what is in force and what was counted.
     #[command(
-        after_help = "Examples:\n  podwire get tc\n  podwire get egresses -o wide\n  podwire get sessions --watch\n  podwire get endpoints web-0 -o yaml"
+        after_help = "Examples:\n  podwire get tc\n  podwire get egresses -o wide\n  podwire get sessions --watch\n  podwire get endpoints web-0 -o yaml\n  podwire get traceflows"
     )]
     Get {
-        /// trafficcontrols (tc), egresses (eg), endpoints (ep), nodes (no), sessions, status or events (ev).
+        /// trafficcontrols (tc), egresses (eg), endpoints (ep), nodes (no), sessions, traceflows (tf), status or
+        /// events (ev).
         kind: Kind,
         /// Only the object of this name.
         name: Option<String>,
@@ -97,9 +99,11 @@ enum Command {
         watch: bool,
     },
     /// Show one object with everything that is known of it.
-    #[command(after_help = "Examples:\n  podwire describe tc mirror-web\n  podwire describe egress foobar")]
+    #[command(
+        after_help = "Examples:\n  podwire describe tc mirror-web\n  podwire describe egress foobar\n  podwire describe traceflow NAME"
+    )]
     Describe {
-        /// trafficcontrol (tc), egress (eg), endpoint (ep), node (no) or session.
+        /// trafficcontrol (tc), egress (eg), endpoint (ep), node (no), session or traceflow (tf).
         kind: Kind,
         /// Its name.
         name: String,
@@ -114,6 +118,23 @@ enum Command {
         after_help = "Examples:\n  podwire observe\n  podwire observe --follow --pod default/web-0\n  podwire observe --follow --component SpoofGuard -o json"
     )]
     Observe(observe::Wanted),
+    /// Trace a packet: what each stage on each node did with it, and what became of it.
+    ///
+    /// Makes a packet that a pod seems to send, or with --live-traffic takes one of the pods' own, waits for the end
+    /// and prints what was seen. Unless --ttl-after-finished or --nowait is given, nothing is left of it.
+    #[command(
+        visible_aliases = ["tf", "traceflows"],
+        after_help = "Exit codes: 0 delivered, or left the network; 1 dropped; 2 wrong use; 3 no result: refused, or it took too long; \
+                      4 no agent. With --expect: 0 as expected, 1 not.\n\n\
+                      Examples:\n  podwire traceflow -S default/nginx -D 142.250.195.46\n  \
+                      podwire traceflow -S web-0 -D shop/cart -f tcp,tcp_dst=80 -o svg > way.svg\n  \
+                      podwire traceflow -S web-0 -D 2001:db8::1 -f ipv6,udp,udp_dst=53 --ttl 3\n  \
+                      podwire traceflow -L -D web-0 -f tcp,tcp_dst=80,tcp_flags=+syn-ack --count 10 --replies --capture web.pcapng\n  \
+                      podwire traceflow -L -S web-0 --dropped-only -t 60s\n  \
+                      podwire traceflow -S web-0 -D 198.51.100.5 --expect egress=foobar\n  \
+                      podwire traceflow -r saved.yaml -o mermaid"
+    )]
+    Traceflow(Box<traceflow::Wanted>),
     /// Show what this kernel offers, what is missing, and what that costs.
     #[command(after_help = "Examples:\n  podwire check\n  podwire check -o json")]
     Check {
@@ -169,6 +190,9 @@ pub enum Kind {
     /// Mirror sessions.
     #[value(name = "sessions", alias = "session")]
     Sessions,
+    /// Traces that run, and those whose results are kept.
+    #[value(name = "traceflows", alias = "traceflow", alias = "tf")]
+    Traceflows,
     /// The agent as a whole, and where its objects stand.
     #[value(name = "status")]
     Status,
@@ -211,6 +235,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             get::describe(&Client::new(socket), &get::Wanted { kind, name: Some(name), namespace })
         }
         Command::Observe(wanted) => observe::observe(&Client::new(socket), &wanted),
+        Command::Traceflow(wanted) => traceflow::trace(&Client::new(socket), &wanted),
         Command::Check { output } => check::check(output),
         Command::Crds { folder } => {
             for path in crate::kubernetes::crd::write(&folder)? {

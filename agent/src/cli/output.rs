@@ -3,13 +3,14 @@
 use std::io::Write;
 
 use comfy_table::{Cell, ContentArrangement, Table, presets};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::Format;
 use crate::failure::Failure;
 
 /// Prints a value as JSON or YAML.
-pub fn print_value(value: &Value, format: Format) -> Result<(), Failure> {
+pub fn print_value(value: &impl Serialize, format: Format) -> Result<(), Failure> {
     let text = match format {
         Format::Yaml => {
             serde_saphyr::to_string(value).map_err(|error| Failure::Run(format!("writing YAML: {error}")))?

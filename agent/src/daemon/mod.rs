@@ -17,6 +17,7 @@ mod place;
 mod report;
 mod server;
 mod store;
+mod trace;
 mod view;
 mod worker;
 
@@ -35,6 +36,8 @@ use crate::failure::Failure;
 use crate::kubernetes::{self, Access, Link};
 use observe::Feed;
 use options::LogFormat;
+use tokio::runtime::Runtime;
+use trace::Traces;
 use worker::{Message, Worker};
 
 /// Runs until SIGINT or SIGTERM.
@@ -48,7 +51,7 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
     watch_devices(sender.clone())?;
     let link = options.access().map(|access| follow(&access, &options.node, sender.clone())).transpose()?;
     let worker = Worker::open(&options, link)?;
-    let feed = worker.feed();
+    let (feed, tracer) = (worker.feed(), worker.tracer());
     // Opening may have mounted a bpffs over the folder: the lock has to be on what the next agent will find.
     drop(before);
     let _pins = lock_pins(&options.bpffs)?;
@@ -57,7 +60,14 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
         .name("datapath".into())
         .spawn(move || worker.run(&messages))
         .context("starting the datapath's thread")?;
-    let served = serve(socket, &sender, &feed);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let traces =
+        Traces::open(&options.node, tracer, sender.clone(), runtime.handle().clone(), &options.state);
+    if let Some(access) = options.access() {
+        traces.follow(runtime.block_on(access.client())?);
+    }
+    let served = serve(&runtime, socket, &sender, &feed, &traces);
+    runtime.shutdown_timeout(Duration::from_millis(100));
     feed.stop();
     let _ = sender.send(Message::Stop { remove: options.remove_on_exit });
     let stopped = worker.join().map_err(|_| Failure::Run("the datapath's thread panicked".into()))?;
@@ -70,12 +80,17 @@ fn follow(access: &Access, node: &str, sender: mpsc::Sender<Message>) -> Result<
     kubernetes::start(access, node, move |snapshot| sender.send(Message::Cluster(Box::new(snapshot))).is_ok())
 }
 
-fn serve(socket: &Path, sender: &mpsc::Sender<Message>, feed: &Feed) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+fn serve(
+    runtime: &Runtime,
+    socket: &Path,
+    sender: &mpsc::Sender<Message>,
+    feed: &Feed,
+    traces: &Traces,
+) -> Result<()> {
     runtime.block_on(async {
         let listener = server::listen(socket)?;
         tracing::info!(socket = %socket.display(), "serving");
-        let served = server::run(listener, sender.clone(), feed.clone()).await;
+        let served = server::run(listener, sender.clone(), feed.clone(), traces.clone()).await;
         // Only here: a socket that could not be taken is another agent's.
         let _ = std::fs::remove_file(socket);
         served
@@ -83,7 +98,8 @@ fn serve(socket: &Path, sender: &mpsc::Sender<Message>, feed: &Feed) -> Result<(
 }
 
 fn start_log(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("PODWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        EnvFilter::try_from_env("PODWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info,kube_runtime=off"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
     // A second logger would be a caller's own: then that one stays.

@@ -8,12 +8,14 @@
 //! Some drops are always told: seeing them costs only packets that are dropped anyway.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use podwire_datapath::{Account, Datapath, Observation, Stream, WatchOptions, Watcher};
-use serde_json::{Map, Value, json};
+use podwire_datapath::traceflow::Tracer;
+use podwire_datapath::{Account, Datapath, Observation, Stream, Watch, WatchOptions};
+use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
 /// Observations that are kept.
@@ -24,91 +26,101 @@ const QUEUE: usize = 4096;
 const DROPS: u32 = 100;
 /// How often the account is looked at while nothing happens.
 const PERIOD: Duration = Duration::from_millis(250);
-/// The classes, as users call them.
-const CLASSES: [&str; 2] = ["traces", "drops"];
 
 /// What is observed on this node.
 #[derive(Clone)]
-pub struct Feed(Arc<Shared>);
+pub struct Feed {
+    shared: Arc<Shared>,
+    tracer: Tracer,
+}
 
 struct Shared {
     node: String,
     recent: Mutex<VecDeque<Arc<Value>>>,
     listeners: broadcast::Sender<Arc<Value>>,
-    accounts: [Mutex<Account>; 2],
-    /// `None` when the agent ends.
-    watcher: Mutex<Option<Watcher>>,
+    /// Drops of packets that nobody traces.
+    dropped: Mutex<Account>,
+    ended: AtomicBool,
 }
 
 impl Feed {
     /// Begins to observe.
     pub fn start(datapath: &Datapath, node: &str) -> Result<Self> {
-        let mut watch = datapath.watch(WatchOptions::default())?;
-        watch.watcher.watch_drops(Some(DROPS))?;
-        let feed = Self(Arc::new(Shared {
+        let Watch { mut watcher, traces, drops, captures } = datapath.watch(WatchOptions::default())?;
+        watcher.watch_drops(Some(DROPS))?;
+        let shared = Arc::new(Shared {
             node: node.to_owned(),
             recent: Mutex::default(),
             listeners: broadcast::channel(QUEUE).0,
-            accounts: Default::default(),
-            watcher: Mutex::new(Some(watch.watcher)),
-        }));
-        for (index, stream) in [watch.traces, watch.drops].into_iter().enumerate() {
-            let feed = feed.clone();
-            std::thread::Builder::new()
-                .name(CLASSES[index].into())
-                .spawn(move || feed.read(index, &stream))
-                .context("starting to read observations")?;
-        }
-        Ok(feed)
+            dropped: Mutex::default(),
+            ended: AtomicBool::new(false),
+        });
+        let teller = shared.clone();
+        let tracer = Tracer::start(watcher, traces, captures, move |seen| {
+            teller.tell(Arc::new(observation_json(&teller.node, seen)));
+        })?;
+        let reader = shared.clone();
+        std::thread::Builder::new()
+            .name("drops".into())
+            .spawn(move || reader.read(&drops))
+            .context("starting to read observations")?;
+        Ok(Self { shared, tracer })
+    }
+
+    /// Begins traces.
+    pub fn tracer(&self) -> Tracer {
+        self.tracer.clone()
     }
 
     /// Ends: nothing is watched any more.
     pub fn stop(&self) {
-        lock(&self.0.watcher).take();
+        self.shared.ended.store(true, Ordering::Relaxed);
+        self.tracer.stop();
     }
 
     /// The last observations, and a queue of those to come.
     pub fn listen(&self) -> (Vec<Arc<Value>>, broadcast::Receiver<Arc<Value>>) {
         // Under the lock of those that are kept, so that none is missed or told twice.
-        let recent = lock(&self.0.recent);
-        (recent.iter().cloned().collect(), self.0.listeners.subscribe())
+        let recent = lock(&self.shared.recent);
+        (recent.iter().cloned().collect(), self.shared.listeners.subscribe())
     }
 
     /// How many there were of each class, and what became of them.
     pub fn accounts(&self) -> Value {
-        let accounts = CLASSES.iter().zip(&self.0.accounts);
-        accounts
-            .map(|(class, account)| ((*class).to_owned(), account_json(&lock(account))))
-            .collect::<Map<_, _>>()
-            .into()
+        json!({
+            "traces": account_json(&self.tracer.account()),
+            "drops": account_json(&lock(&self.shared.dropped)),
+        })
     }
+}
 
-    fn read(&self, class: usize, stream: &Stream) {
+impl Shared {
+    fn read(&self, drops: &Stream) {
         let mut counted = Instant::now();
-        while lock(&self.0.watcher).is_some() {
-            if let Some(seen) = stream.next(PERIOD) {
-                self.tell(Arc::new(observation_json(&self.0.node, &seen)));
+        while !self.ended.load(Ordering::Relaxed) {
+            if let Some(seen) = drops.next(PERIOD) {
+                self.tell(Arc::new(observation_json(&self.node, &seen)));
             }
             // Not for each one: it asks the kernel.
             if counted.elapsed() < PERIOD {
                 continue;
             }
             counted = Instant::now();
-            match stream.account() {
-                Ok(account) => *lock(&self.0.accounts[class]) = account,
+            match drops.account() {
+                Ok(account) => *lock(&self.dropped) = account,
                 Err(error) => tracing::warn!(%error, "counting observations"),
             }
         }
     }
 
     fn tell(&self, seen: Arc<Value>) {
-        let mut recent = lock(&self.0.recent);
+        let mut recent = lock(&self.recent);
         if recent.len() == KEPT {
             recent.pop_front();
         }
         recent.push_back(seen.clone());
         // Nobody may listen.
-        let _ = self.0.listeners.send(seen);
+        let _ = self.listeners.send(seen);
     }
 }
 
@@ -129,6 +141,12 @@ fn account_json(account: &Account) -> Value {
     })
 }
 
+/// Why, where that needs a word: podwire's own, or the kernel's with that name before it.
+pub fn reason(seen: &Observation) -> Option<String> {
+    let kernel = seen.kernel_reason.as_ref().map(|reason| format!("kernel: {reason}"));
+    kernel.or(seen.reason.map(|reason| reason.as_str().to_owned()))
+}
+
 /// What is not known is left out.
 fn observation_json(node: &str, seen: &Observation) -> Value {
     let time = std::time::UNIX_EPOCH + Duration::from_nanos(seen.time_ns);
@@ -140,7 +158,7 @@ fn observation_json(node: &str, seen: &Observation) -> Value {
         "trace": seen.trace,
         "component": seen.component.as_str(),
         "action": seen.action.as_str(),
-        "reason": seen.reason.map(podwire_datapath::core::abi::Reason::as_str),
+        "reason": reason(seen),
         "pod": seen.endpoint,
         "policy": seen.policy.as_ref().filter(|_| !egress),
         "egress": seen.policy.as_ref().filter(|_| egress),

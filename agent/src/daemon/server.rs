@@ -23,7 +23,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 
 use super::observe::Feed;
+use super::trace::{KEPT, Traces};
 use super::worker::{Answer, Message, Trouble, View};
+
+mod traceflows;
 
 /// Time for answers under way when the agent ends.
 const GRACE: Duration = Duration::from_secs(1);
@@ -53,7 +56,12 @@ pub fn refuse_taken(socket: &Path) -> Result<()> {
 }
 
 /// Serves until SIGINT or SIGTERM.
-pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>, feed: Feed) -> Result<()> {
+pub async fn run(
+    listener: UnixListener,
+    worker: mpsc::Sender<Message>,
+    feed: Feed,
+    traces: Traces,
+) -> Result<()> {
     let view =
         |view| get(move |State(worker): Worker| answer(worker, move |answer| Message::View { view, answer }));
     let router = Router::new()
@@ -65,10 +73,15 @@ pub async fn run(listener: UnixListener, worker: mpsc::Sender<Message>, feed: Fe
         .route("/v1/status", view(View::Status))
         .route("/v1/events", view(View::Events))
         .route("/v1/check", get(check))
-        .route("/v1/apply", post(apply))
-        .route("/v1/delete", post(delete))
+        .with_state(worker.clone())
+        .merge(
+            Router::new()
+                .route("/v1/apply", post(apply))
+                .route("/v1/delete", post(delete))
+                .with_state((worker, traces.clone())),
+        )
+        .merge(traceflows::routes(traces))
         .layer(DefaultBodyLimit::max(podwire_datapath::object::MAX_TEXT))
-        .with_state(worker)
         .merge(Router::new().route("/v1/observe", get(observe)).with_state(feed));
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let end = async move {
@@ -125,27 +138,47 @@ async fn check() -> Json<serde_json::Value> {
 }
 
 async fn apply(
-    State(worker): Worker,
+    State((worker, traces)): State<(mpsc::Sender<Message>, Traces)>,
     Query(query): Query<HashMap<String, String>>,
     text: String,
 ) -> Response {
     let file = query.get("file").cloned().unwrap_or_else(|| "<request>".into());
     let dry_run = query.get("dryRun").is_some_and(|value| value == "true");
-    answer(worker, |answer| Message::Apply { file, text, dry_run, answer }).await
+    let begun = if dry_run { Vec::new() } else { traceflows::of(&file, &text) };
+    let applied = ask(worker, |answer| Message::Apply { file, text, dry_run, answer }).await;
+    let mut applied = match applied {
+        Ok(applied) => applied,
+        refused => return respond(refused),
+    };
+    for located in begun {
+        let name = located.object.metadata().name.clone();
+        if let Err(trouble) = traces.begin(located, KEPT, false).await {
+            return respond(Err(trouble));
+        }
+        if let Some(results) = applied["results"].as_array_mut() {
+            results.push(json!({"object": format!("traceflow/{name}"), "result": "created", "note": null}));
+        }
+    }
+    respond(Ok(applied))
 }
 
 async fn delete(
-    State(worker): Worker,
+    State((worker, traces)): State<(mpsc::Sender<Message>, Traces)>,
     Query(query): Query<HashMap<String, String>>,
     text: String,
 ) -> Response {
     let file = query.get("file").cloned().unwrap_or_else(|| "<request>".into());
+    if let (Some(kind), Some(name)) = (query.get("kind"), query.get("name"))
+        && matches!(kind.to_lowercase().as_str(), "tf" | "traceflow" | "traceflows")
+    {
+        return respond(traceflows::delete(&traces, name).await);
+    }
     let identity = match (query.get("kind"), query.get("name")) {
         (Some(kind), Some(name)) => match identity(kind, name, query.get("namespace")) {
             Some(identity) => Some(identity),
             None => {
                 let line = format!(
-                    "unknown kind {kind}; allowed: egress, endpoint, namespace, node, trafficcontrol"
+                    "unknown kind {kind}; allowed: egress, endpoint, namespace, node, traceflow, trafficcontrol"
                 );
                 return respond(Err(Trouble::Refused(vec![line])));
             }
@@ -173,11 +206,18 @@ async fn answer(
     worker: mpsc::Sender<Message>,
     message: impl FnOnce(oneshot::Sender<Answer>) -> Message,
 ) -> Response {
+    respond(ask(worker, message).await)
+}
+
+async fn ask(
+    worker: mpsc::Sender<Message>,
+    message: impl FnOnce(oneshot::Sender<Answer>) -> Message,
+) -> Answer {
     let (answer, wait) = oneshot::channel();
     if worker.send(message(answer)).is_err() {
-        return respond(Err(Trouble::Failed("the agent is ending".into())));
+        return Err(Trouble::Failed("the agent is ending".into()));
     }
-    respond(wait.await.unwrap_or_else(|_| Err(Trouble::Failed("the agent is ending".into()))))
+    wait.await.unwrap_or_else(|_| Err(Trouble::Failed("the agent is ending".into())))
 }
 
 /// `{error, kind, details}`: the first line, what kind of trouble, and every line.

@@ -5,7 +5,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use podwire_datapath::object;
+use podwire_datapath::object::{self, Object, Traceflow};
+use podwire_datapath::traceflow::Tracer;
 use podwire_datapath::{Applied, Counters, Datapath, Desired};
 use serde_json::{Value, json};
 use tokio::sync::oneshot::Sender;
@@ -17,8 +18,11 @@ use super::events::{Event, note};
 use super::observe::Feed;
 use super::report::reports;
 use super::store::{Objects, Store};
+use super::trace::{End, Planned};
 use super::view::{Known, Standing};
 use crate::kubernetes::{Link, Snapshot};
+
+mod traced;
 
 /// What was missed is healed this often.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -45,6 +49,15 @@ pub enum Message {
     Delete { file: String, text: String, identity: Option<String>, answer: Sender<Answer> },
     /// A view.
     View { view: View, answer: Sender<Answer> },
+    /// What this node does for a trace. Its endpoints keep their programs until [`Message::EndTrace`].
+    PlanTrace {
+        trace: Box<Traceflow>,
+        seed: u64,
+        ends: Option<(End, End)>,
+        answer: Sender<Result<Planned, Trouble>>,
+    },
+    /// A trace of these endpoints is over.
+    EndTrace { endpoints: Vec<String> },
     /// The end.
     Stop { remove: bool },
 }
@@ -95,6 +108,8 @@ pub struct Worker {
     applied: Applied,
     configuration_errors: Vec<String>,
     events: VecDeque<Event>,
+    /// How many traces look at an endpoint.
+    traced: BTreeMap<String, usize>,
 }
 
 impl Worker {
@@ -115,10 +130,16 @@ impl Worker {
             applied: Applied::default(),
             configuration_errors: Vec::new(),
             events: VecDeque::new(),
+            traced: BTreeMap::new(),
         };
         // A mistake in the files must not take down what an earlier run left in force: nothing is applied then.
         worker.reload();
         Ok(worker)
+    }
+
+    /// Begins traces.
+    pub fn tracer(&self) -> Tracer {
+        self.feed.tracer()
     }
 
     /// What is observed.
@@ -201,6 +222,17 @@ impl Worker {
                 answer.send(self.delete(&file, &text, identity))
             }
             Message::View { view, answer } => answer.send(self.view(view)),
+            Message::PlanTrace { trace, seed, ends, answer } => {
+                // What nobody waits for any more must not keep programs.
+                if let Err(Ok(planned)) = answer.send(self.plan_trace(&trace, seed, ends)) {
+                    self.end_trace(planned.plan.endpoints);
+                }
+                Ok(())
+            }
+            Message::EndTrace { endpoints } => {
+                self.end_trace(endpoints);
+                Ok(())
+            }
             Message::Refresh | Message::Reload | Message::Cluster(_) | Message::Stop { .. } => Ok(()),
         };
     }
@@ -278,6 +310,7 @@ impl Worker {
         let files = store.files()?;
         let done: Vec<(String, &str)> = objects
             .into_iter()
+            .filter(|located| !matches!(located.object, Object::Traceflow(_)))
             .map(|located| {
                 let name = printed(&located);
                 (name, files.keep(located))

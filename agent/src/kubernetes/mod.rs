@@ -23,8 +23,8 @@ use anyhow::{Context, Result};
 use tokio::sync::watch;
 
 pub use access::Access;
-pub use connection::Connection;
-pub use objects::endpoint;
+pub use connection::{Connection, short};
+pub use objects::{endpoint, pod};
 pub use report::{EgressReport, Report, Subject};
 pub use snapshot::{Pod, Snapshot};
 

@@ -6,10 +6,32 @@ use std::collections::HashMap;
 use podwire_core::abi::{Direction, TargetRow, limits};
 
 use super::Datapath;
+use crate::desired::Forwarding;
 use crate::error::Error;
 use crate::inject::Attachment;
+use crate::links::Place;
+use crate::netdev::Link;
+use crate::program::TO_UPLINK;
 
 impl Datapath {
+    /// Where the CNI forwards, the uplink's egress hook is the last that sees a traced packet.
+    pub(super) fn traced_uplink(&mut self, links: &HashMap<String, Link>) -> Option<(u32, Direction)> {
+        self.uplink_is_seen = false;
+        if self.traced.is_empty() || self.desired.network.forwarding == Forwarding::Native {
+            return None;
+        }
+        let interface = self.options.uplink.clone()?;
+        let ifindex = links.get(&interface)?.index;
+        let place = Place { interface: &interface, ifindex, direction: Direction::Ingress };
+        match self.attach_one(TO_UPLINK, place) {
+            Ok(()) => self.uplink_is_seen = true,
+            Err(error) => {
+                tracing::warn!(%interface, %error, "what leaves is traced to the host's stack only")
+            }
+        }
+        Some((ifindex, Direction::Ingress))
+    }
+
     /// In the generation in force, in place: one word of a row changes.
     pub(super) fn give_stages(&mut self) -> Result<(), Error> {
         let slots: HashMap<String, u32> =

@@ -324,7 +324,7 @@ impl<'a> Field<'a> {
 }
 
 /// `; did you mean "…?"` of the known word that a text is most like; empty when it is like none.
-pub(super) fn nearest(text: &str, known: &[&str]) -> String {
+pub fn nearest(text: &str, known: &[&str]) -> String {
     // The likeness costs the product of the lengths, and no word is so long.
     if text.len() > LONGEST {
         return String::new();

@@ -26,10 +26,12 @@ mod traceflow;
 mod traffic_control;
 mod tree;
 
+pub use decode::nearest;
 pub use egress::Egress;
 pub use endpoint::{Endpoint, Namespace, Node};
 pub use error::{Errors, ObjectError, ObjectErrorKind};
 pub use metadata::Metadata;
+pub use rule::{TCP_FLAGS, icmp_types, parse_flags};
 pub use selector::{AppliedTo, LabelSelector};
 pub use set::{Conflict, ObjectSet};
 pub use target::{Port, TargetPort};
@@ -39,7 +41,7 @@ pub use traceflow::{
 };
 pub use traffic_control::{Action, TrafficControl};
 
-use decode::{Context, Map, nearest};
+use decode::{Context, Map};
 use tree::Tree;
 
 /// API group and version of podwire's own objects.

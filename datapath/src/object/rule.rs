@@ -56,7 +56,7 @@ const ICMPV6_TYPES: &[(&str, u8)] = &[
 ];
 
 /// TCP flags by their names (RFC 9293), lowest bit first.
-const FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
+pub const TCP_FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
 
 /// Reads `match`.
 pub(super) fn read_match(field: &Field) -> Vec<Rule> {
@@ -201,14 +201,19 @@ fn read_icmp(map: &Map, number: Option<u8>) -> Option<RangeInclusive<u16>> {
     }
 }
 
+/// Names of ICMP types, or with `v6` of ICMPv6 types, with their numbers.
+pub fn icmp_types(v6: bool) -> Vec<(&'static str, u8)> {
+    let both = ICMP_TYPES.iter().map(|(name, v4, in_v6)| (*name, if v6 { *in_v6 } else { *v4 }));
+    let own = ICMPV6_TYPES.iter().filter(|_| v6).map(|(name, number)| (*name, *number));
+    both.chain(own).collect()
+}
+
 pub(super) fn read_icmp_type(field: &Field, v6: bool) -> Option<u8> {
     let text = field.text()?;
     if read_number(text).is_some() {
         return field.number(0..=255).map(|number| number as u8);
     }
-    let both = ICMP_TYPES.iter().map(|(name, v4, in_v6)| (*name, if v6 { *in_v6 } else { *v4 }));
-    let own = ICMPV6_TYPES.iter().filter(|_| v6).map(|(name, number)| (*name, *number));
-    let known: Vec<(&str, u8)> = both.chain(own).collect();
+    let known = icmp_types(v6);
     if let Some((_, number)) = known.iter().find(|(name, _)| *name == text) {
         return Some(*number);
     }
@@ -244,13 +249,14 @@ pub(super) fn read_flags(field: &Field) -> Option<TcpFlags> {
     let text = field.text()?;
     let flags = parse_flags(text);
     if flags.is_none() {
-        let allowed = format!("+NAME and -NAME of {}, each once, like \"+syn-ack\"", FLAGS.join(", "));
+        let allowed = format!("+NAME and -NAME of {}, each once, like \"+syn-ack\"", TCP_FLAGS.join(", "));
         field.refuse(&format!("\"{text}\" does not name TCP flags"), Some(&allowed));
     }
     flags
 }
 
-fn parse_flags(text: &str) -> Option<TcpFlags> {
+/// `+syn-ack`: these set, those clear; each is named once.
+pub fn parse_flags(text: &str) -> Option<TcpFlags> {
     let (mut value, mut mask, mut rest) = (0u8, 0u8, text);
     while !rest.is_empty() {
         let set = match rest.split_at_checked(1)? {
@@ -260,7 +266,7 @@ fn parse_flags(text: &str) -> Option<TcpFlags> {
         };
         let end = rest.get(1..)?.find(['+', '-']).map_or(rest.len(), |at| at + 1);
         let name = rest.get(1..end)?.to_ascii_lowercase();
-        let bit = 1 << FLAGS.iter().position(|flag| *flag == name)?;
+        let bit = 1 << TCP_FLAGS.iter().position(|flag| *flag == name)?;
         if mask & bit != 0 {
             return None;
         }

@@ -94,7 +94,10 @@ impl Matches {
         }
         let room = (live.len() as u32 + 1).next_power_of_two();
         if room > limits::MATCH_BLOCK {
-            let what = format!("an endpoint has at most {} live traces at a time", limits::MATCH_BLOCK);
+            let what = format!(
+                "an endpoint has at most {} rows of live traces at a time, one for each pair of addresses",
+                limits::MATCH_BLOCK
+            );
             return Err(Error::new(ErrorKind::TableFull, what));
         }
         let base = self.take(room)?;

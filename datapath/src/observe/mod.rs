@@ -84,6 +84,8 @@ pub struct Observation {
     pub action: Action,
     /// Why, where that needs a word.
     pub reason: Option<Reason>,
+    /// Why the kernel's own stack dropped it, in its words (`enum skb_drop_reason`, without the prefix).
+    pub kernel_reason: Option<String>,
     /// The endpoint that it is about.
     pub endpoint: Option<String>,
     /// Its interface, or the one where the packet was seen.
@@ -124,6 +126,8 @@ pub struct Observation {
     pub identity: u32,
     /// Whether the packet is the answer to a traced one.
     pub reply: bool,
+    /// Whether this node says no more of it.
+    pub last: bool,
 }
 
 /// Observations of one class, in the order of their ring.
@@ -186,6 +190,8 @@ impl Stream {
             component,
             action,
             reason: row.reason.checked_sub(1).and_then(Reason::from_number),
+            kernel_reason: (row.reason & ObservationRow::KERNEL_REASON != 0)
+                .then(|| self.names.kernel_reason(row.reason & !ObservationRow::KERNEL_REASON)),
             endpoint: self.names.endpoint(row.ifindex),
             ifindex: row.ifindex,
             policy: match &egress {
@@ -209,6 +215,7 @@ impl Stream {
             lost_before: row.lost,
             identity: row.identity,
             reply: row.flags & TraceRow::FLAG_REPLY != 0,
+            last: row.flags & ObservationRow::FLAG_LAST != 0,
         })
     }
 }

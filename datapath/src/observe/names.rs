@@ -28,6 +28,8 @@ struct All {
     /// By hash of the name.
     policies: Table<u64, String>,
     egresses: Table<u64, EgressName>,
+    /// The kernel's reasons for drops, by number.
+    reasons: HashMap<u32, String>,
 }
 
 /// What is known of an Egress policy.
@@ -69,6 +71,16 @@ impl Names {
             let name = EgressName { name: egress.name.clone(), node, ips: egress.ips.clone() };
             (name_hash(&egress.name), name)
         }));
+    }
+
+    /// Learns what the kernel calls its reasons for drops.
+    pub(crate) fn learn_reasons(&self, reasons: impl Iterator<Item = (u32, String)>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).reasons = reasons.collect();
+    }
+
+    /// What the kernel calls a reason.
+    pub(super) fn kernel_reason(&self, number: u32) -> String {
+        self.read(|all| all.reasons.get(&number).cloned()).unwrap_or_else(|| number.to_string())
     }
 
     pub(super) fn endpoint(&self, ifindex: u32) -> Option<String> {

@@ -52,6 +52,8 @@ pub struct TraceOptions {
     pub translated: bool,
     /// Only packets that are dropped are told: what happened on the node up to then, and the drop.
     pub dropped_only: bool,
+    /// Live packets that match come from another node, without a tag.
+    pub received: bool,
 }
 
 impl TraceOptions {
@@ -61,6 +63,7 @@ impl TraceOptions {
             (self.replies, TraceRow::FLAG_REPLIES),
             (self.translated, TraceRow::FLAG_TRANSLATED),
             (self.dropped_only, TraceRow::FLAG_DROPPED_ONLY),
+            (self.received, TraceRow::FLAG_RECEIVED),
         ];
         flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag)
     }
@@ -104,7 +107,8 @@ impl Trace {
             rows.extend([(key.to_any(), row), (key.from_any(), row)]);
         }
         if self.options.replies {
-            let flags = row.flags & !(TraceRow::FLAG_REPLIES | TraceRow::FLAG_ENDS) | TraceRow::FLAG_REPLY;
+            const NOT: u32 = TraceRow::FLAG_REPLIES | TraceRow::FLAG_ENDS | TraceRow::FLAG_RECEIVED;
+            let flags = row.flags & !NOT | TraceRow::FLAG_REPLY;
             let reply = TraceRow { flags, original: 0, ..row };
             let reversed = key.reversed();
             rows.extend([(reversed, reply), (reversed.tagged(0), TraceRow { left: 1, ..reply })]);

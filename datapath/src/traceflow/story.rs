@@ -42,9 +42,7 @@ pub fn end_of(seen: &Observation) -> Option<End> {
         (_, Action::Dropped) => Some(End::Dropped(seen.reason)),
         (_, Action::Delivered) => Some(End::Delivered),
         (_, Action::ForwardedOutOfNetwork) => Some(End::Out),
-        (Component::Forwarding, Action::Forwarded) if seen.tunnel_destination.is_some() => {
-            Some(End::HandedOn)
-        }
+        (Component::Forwarding, Action::Forwarded) if seen.last => Some(End::HandedOn),
         _ => None,
     }
 }
@@ -128,6 +126,7 @@ mod tests {
             component,
             action,
             reason: None,
+            kernel_reason: None,
             endpoint: None,
             ifindex: 1,
             policy: None,
@@ -148,6 +147,7 @@ mod tests {
             lost_before: 0,
             identity,
             reply: false,
+            last: false,
         }
     }
 
@@ -175,9 +175,8 @@ mod tests {
         let goal = Goal { packets: 1, ..GOAL };
         story.add(seen(7, 10, Component::Forwarding, Action::Forwarded));
         assert!(!story.is_over(&goal));
-        let tunnel_destination = Some([192, 0, 2, 1].into());
         let to_node = seen(7, 11, Component::Forwarding, Action::Forwarded);
-        story.add(Observation { tunnel_destination, ..to_node });
+        story.add(Observation { last: true, ..to_node });
         assert!(story.is_over(&goal));
         assert_eq!(story.packets()[0].end(), Some(End::HandedOn));
     }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use podwire_datapath::object::{self, Located, ObjectSet};
+use podwire_datapath::object::{self, Located, Object, ObjectSet};
 use serde_json::json;
 
 use crate::daemon::files::{Stamp, manifest_files, stamp};
@@ -63,7 +63,10 @@ impl FileStore {
             for name in names {
                 match fs::read_to_string(&name) {
                     Ok(text) => match object::parse(&name.display().to_string(), &text) {
-                        Ok(objects) => files.extend(objects),
+                        Ok(objects) => {
+                            errors.extend(objects.iter().filter_map(refused_in_files));
+                            files.extend(objects);
+                        }
                         Err(mistakes) => errors.extend(mistakes.iter().map(ToString::to_string)),
                     },
                     Err(error) => errors.push(format!("{}: {error}", name.display())),
@@ -122,4 +125,17 @@ impl FileStore {
         };
         write().with_context(|| format!("writing {}", path.display()))
     }
+}
+
+/// Traces are begun, not kept.
+fn refused_in_files(located: &Located) -> Option<String> {
+    let trace = matches!(located.object, Object::Traceflow(_));
+    let line = || {
+        format!(
+            "{}: {}: a file is read again and again; begin a trace with podwire traceflow, or podwire apply -f",
+            located.place,
+            located.identity()
+        )
+    };
+    trace.then(line)
 }

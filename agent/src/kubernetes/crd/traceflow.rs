@@ -170,6 +170,7 @@ pub struct Icmp {
 
 /// What was found out.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 #[serde(rename_all = "camelCase")]
 pub struct TraceflowStatus {
     phase: Option<Phase>,
@@ -197,13 +198,14 @@ pub enum Phase {
 
 /// What one node saw.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct NodeResult {
     /// Name of the node.
     node: String,
     /// What it was to the packet.
     role: Option<String>,
-    /// Of the first observation, RFC 3339.
-    timestamp: Option<String>,
+    /// Of the first observation, in seconds since 1970.
+    timestamp: Option<i64>,
     /// In the order of the packet's way.
     observations: Option<Vec<Loose>>,
 }

@@ -3,10 +3,10 @@
 
 use super::{
     ABI_VERSION, AddressRow, CaptureRow, ConfigRow, CopyRow, DeliveryRow, EgressCounters, EgressRow,
-    EndpointCounters, EndpointRow, FlowKey, FlowRow, GuardCounters, LiveRow, MatchBlock, MatchRow, ModeRow,
-    NetworkRow, ObservationCounters, ObservationRow, PolicyCounters, PolicyRow, PrefixRow, Reason, RelayRow,
-    RulesetRow, SessionCounters, SessionRow, TargetRow, TraceKey, TraceRow, TripKey, TripRow, TunnelKey,
-    WatchRow, limits,
+    EndpointCounters, EndpointRow, FlowKey, FlowRow, GuardCounters, KernelRow, LiveRow, MatchBlock, MatchRow,
+    ModeRow, NetworkRow, ObservationCounters, ObservationRow, PolicyCounters, PolicyRow, PrefixRow, Reason,
+    RelayRow, RulesetRow, SessionCounters, SessionRow, TargetRow, TraceKey, TraceRow, TripKey, TripRow,
+    TunnelKey, WatchRow, limits,
 };
 use crate::wire::encap::{OUTER_MAX, OuterTemplate};
 
@@ -149,6 +149,10 @@ layouts! {
         ttl: u32, length: u32, ip_flags: u32, ip_flags_mask: u32, echo: u32, echo_mask: u32, pad: u32,
     }
     MatchBlock { base: u32, len: u32, }
+    KernelRow {
+        usable: u32, head: u32, network_header: u32, mark: u32, len: u32, dev: u32, ifindex: u32, nd_net: u32, inum: u32,
+        netns: u32, own: [u32; 2],
+    }
     CaptureRow {
         time_ns: u64, trace: u32, identity: u32, len: u32, captured: u32, flags: u32, vlan: u32,
     }
@@ -168,7 +172,7 @@ layouts! {
 
 /// Every ABI version and the hash of its layout. A change of the layout fails to compile until a line with a
 /// new version is added here and [`ABI_VERSION`] follows.
-const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 1485902562)];
+const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 2730099374)];
 
 /// Hash (FNV-1a, 32 bits) of names, offsets and sizes of all rows, of the reasons and of the tables' limits.
 pub const HASH: u32 = hash();

@@ -53,6 +53,8 @@
 //! | `HELD_COUNT` | per-CPU array | 0 | how many |
 //! | `MATCH_BLOCKS` | hash | [`MatchBlock::of_hook`], [`MatchBlock::of_tag`] | [`MatchBlock`] |
 //! | `MATCHES` | array | row | [`MatchRow`] |
+//! | `KERNEL` | array | 0 | [`KernelRow`] |
+//! | `KERNEL_DRAFT` | per-CPU array | 0 | scratch of what is said of the kernel's own drops |
 //! | `CAPTURES` | ring buffer | | [`CaptureRow`], then the frame's first bytes |
 //! | `OBSERVATION_COUNTERS` | per-CPU array | [`Class`] | [`ObservationCounters`] |
 //!
@@ -82,8 +84,8 @@ pub use network::{
     OverlayCounters, TargetKind, TargetRow,
 };
 pub use observation::{
-    Action, CaptureRow, Class, Component, MatchBlock, MatchRow, ObservationCounters, ObservationRow,
-    TraceKey, TraceRow, WatchRow,
+    Action, CaptureRow, Class, Component, KernelRow, MatchBlock, MatchRow, ObservationCounters,
+    ObservationRow, TraceKey, TraceRow, WatchRow,
 };
 pub use policy::{PolicyCounters, PolicyRow};
 pub use reason::Reason;

@@ -187,6 +187,8 @@ impl TraceRow {
     pub const FLAG_REPLIES: u32 = 1 << 3;
     /// It goes on where the destination is translated.
     pub const FLAG_TRANSLATED: u32 = 1 << 4;
+    /// The packet comes from another node, without its tag.
+    pub const FLAG_RECEIVED: u32 = 1 << 5;
 }
 
 /// Which packets become traced: a row of map `MATCHES`. A field whose mask is 0 is any.
@@ -347,10 +349,46 @@ pub struct ObservationRow {
     pub tag: u8,
     /// Tells the packets of a trace apart: of what no hop and no translation changes.
     pub identity: u32,
-    /// [`TraceRow::FLAG_REPLY`], or 0.
+    /// [`TraceRow::FLAG_REPLY`], [`ObservationRow::FLAG_LAST`].
     pub flags: u32,
     /// Zero.
     pub pad: u32,
+}
+
+/// Where the kernel has what is asked of a packet that its own stack drops: row 0 of map `KERNEL`. Offsets in bytes, from
+/// the kernel's BTF; 0 in `usable` where that is not known.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelRow {
+    /// Not 0 when the rest holds.
+    pub usable: u32,
+    /// `sk_buff.head`.
+    pub head: u32,
+    /// `sk_buff.network_header`.
+    pub network_header: u32,
+    /// `sk_buff.mark`.
+    pub mark: u32,
+    /// `sk_buff.len`.
+    pub len: u32,
+    /// `sk_buff.dev`.
+    pub dev: u32,
+    /// `net_device.ifindex`.
+    pub ifindex: u32,
+    /// `net_device.nd_net`.
+    pub nd_net: u32,
+    /// `net.ns.inum`.
+    pub inum: u32,
+    /// The number of this node's network namespace.
+    pub netns: u32,
+    /// Reasons of drops that are podwire's own doing: `SKB_DROP_REASON_TC_INGRESS` and `…_EGRESS`.
+    pub own: [u32; 2],
+}
+
+impl ObservationRow {
+    /// Of `reason`: the rest is the kernel's `enum skb_drop_reason`, not [`super::Reason`].
+    pub const KERNEL_REASON: u32 = 1 << 31;
+    /// The packet has lost its tag, or ended: this node says no more of it.
+    pub const FLAG_LAST: u32 = 1 << 16;
 }
 
 /// How many observations of a class there were: row [`Class`] of the per-CPU map `OBSERVATION_COUNTERS`.

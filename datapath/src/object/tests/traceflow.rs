@@ -289,6 +289,36 @@ fn mistakes_are_one_line_with_what_is_right() {
     }
 }
 
+/// The page has them word by word, with other fields and addresses in some.
+#[test]
+fn the_page_has_the_refusals() {
+    let page = include_str!("../../../../docs/traceflow.md");
+    let (_, table) = page.split_once("### Refusals").expect("a part on refusals");
+    for spec in [
+        "destination: {pod: b}",
+        "source: {pod: a}",
+        "liveTraffic: true",
+        "source: {pod: a, ip: 192.0.2.1}, destination: {pod: b}",
+        "source: {pod: a}, destination: {namespace: n, ip: 192.0.2.1}",
+        "source: {pod: a}, destination: {ip: 192.0.2.1}, packet: {dstIP: 192.0.2.2}",
+        "source: {pod: a}, destination: {pod: b}, packet: {ipHeader: {}, ipv6Header: {}}",
+        "source: {pod: a}, destination: {pod: b}, packet: {transportHeader: {tcp: {}, udp: {}}}",
+        "source: {pod: a}, destination: {pod: b}, packet: {ipHeader: {protocol: 17}, transportHeader: {tcp: {}}}",
+        "source: {pod: a}, destination: {pod: b}, packet: {ipv6Header: {nextHeader: 1}}",
+        "source: {pod: a}, destination: {pod: b}, packet: {ipHeader: {protocol: 47}}",
+        "source: {pod: a}, destination: {pod: b}, packet: {length: 60, payloadLength: 1}",
+        "source: {pod: a}, liveTraffic: true, packet: {payloadLength: 1}",
+        "source: {pod: a}, destination: {pod: b}, packet: {transportHeader: {icmp: {code: 1}}}",
+        "source: {pod: a}, liveTraffic: true, deliver: true",
+        "source: {pod: a}, destination: {pod: b}, replies: true",
+    ] {
+        let said = errors(&text(API_VERSION, spec)).concat();
+        let (_, line) = said.split_once("Traceflow/t: ").expect("an object");
+        let (field, words) = line.split_once(": ").expect("a field");
+        assert!(field.starts_with("spec") && table.contains(&format!("`{words}`")), "{spec}: {line}");
+    }
+}
+
 #[test]
 fn what_is_podwires_own_is_no_field_of_antreas() {
     const HINT: &str = "unknown field of crd.antrea.io; fields beyond it are podwire.io/v1alpha1's";
