@@ -129,8 +129,8 @@ pub struct Datapath {
     updated: HashSet<(u32, Direction)>,
     /// Endpoints whose packets somebody traces: they have programs for as long.
     traced: BTreeSet<String>,
-    /// A program tells what leaves by the uplink.
-    uplink_is_seen: bool,
+    /// Programs tell what leaves the node.
+    exits_are_seen: bool,
     /// A program tells what the kernel's own stack drops.
     kernel_drops: Option<kernel::Attached>,
     /// The endpoints of this node among the targets of the generation in force.
@@ -195,7 +195,7 @@ impl Datapath {
             attached: HashMap::new(),
             updated: HashSet::new(),
             traced: BTreeSet::new(),
-            uplink_is_seen: false,
+            exits_are_seen: false,
             kernel_drops: None,
             pods: Vec::new(),
             _log: log,
@@ -333,7 +333,7 @@ impl Datapath {
 
     /// Whether a program tells what leaves by the uplink; see [`Watcher::watch_uplink`](crate::Watcher::watch_uplink).
     pub fn sees_uplink(&self) -> bool {
-        self.uplink_is_seen
+        self.exits_are_seen
     }
 
     /// How an endpoint is attached to the node; `None` for one that is not.

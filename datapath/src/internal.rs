@@ -40,6 +40,11 @@ pub(crate) fn wanted(desired: &Desired) -> BTreeSet<String> {
         .collect()
 }
 
+/// Whether a device's alias says that it is the near end of a port.
+pub(crate) fn is_near_end(alias: &str) -> bool {
+    alias.starts_with(ALIAS)
+}
+
 /// Makes what is missing; `true` when something was changed. A port that cannot be had is its users' problem.
 pub(crate) fn ensure(netdev: &Netdev, desired: &Desired, links: &HashMap<String, Link>) -> bool {
     let mtu = desired

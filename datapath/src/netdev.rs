@@ -39,6 +39,8 @@ pub(crate) struct Link {
     pub(crate) alias: Option<String>,
     /// The device that it is a port of.
     pub(crate) master: Option<u32>,
+    /// What is sent to it stays on the node: a loopback, or a bridge.
+    pub(crate) inner: bool,
     /// Frames that the device did not take.
     pub(crate) tx_dropped: u64,
 }
@@ -241,6 +243,7 @@ fn read_link(message: &LinkMessage) -> Option<(String, Link)> {
         peer: false,
         alias: None,
         master: None,
+        inner: flags.contains(LinkFlags::Loopback),
         tx_dropped: 0,
     };
     let mut name = None;
@@ -249,7 +252,10 @@ fn read_link(message: &LinkMessage) -> Option<(String, Link)> {
         match attribute {
             LinkAttribute::Address(mac) => link.mac = mac.as_slice().try_into().unwrap_or_default(),
             LinkAttribute::LinkNetNsId(_) => elsewhere = true,
-            LinkAttribute::LinkInfo(info) => veth = info.contains(&LinkInfo::Kind(InfoKind::Veth)),
+            LinkAttribute::LinkInfo(info) => {
+                veth = info.contains(&LinkInfo::Kind(InfoKind::Veth));
+                link.inner |= info.contains(&LinkInfo::Kind(InfoKind::Bridge));
+            }
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::IfAlias(text) => link.alias = Some(text.clone()),

@@ -82,10 +82,12 @@ pub(crate) fn plan(
         }
     }
     add_own(&mut plan, desired);
-    // Without Egress policies and where the CNI forwards, nothing goes by the overlay.
-    if native || !desired.egresses.is_empty() {
-        for peer in &desired.network.peers {
-            add_peer(&mut plan, peer, &reachable);
+    // Without Egress policies and where the CNI forwards, nothing goes by the overlay; who is inside is known all the same.
+    let overlay = native || !desired.egresses.is_empty();
+    for peer in &desired.network.peers {
+        match overlay {
+            true => add_peer(&mut plan, peer, &reachable),
+            false => know_peer(&mut plan, peer, peer.addresses.first().copied()),
         }
     }
     if !plan.peers.is_empty() {
@@ -134,12 +136,17 @@ fn add_peer(plan: &mut NetworkPlan, peer: &Peer, reachable: &impl Fn(IpAddr) -> 
         plan.problems.push(format!("no route to any address of node {}", peer.name));
         return;
     };
+    plan.peers.insert(peer.name.clone(), plan.targets.len() as u32);
+    know_peer(plan, peer, Some(*remote));
+}
+
+/// The node's addresses and pods lead to it.
+fn know_peer(plan: &mut NetworkPlan, peer: &Peer, remote: Option<IpAddr>) {
     let number = plan.targets.len() as u32;
-    let (remote, family) = bytes(*remote);
+    let (remote, family) = remote.map_or(([0; 16], 0), bytes);
     let row =
         TargetRow { kind: TargetKind::Node as u32, ifindex: number, remote, family, ..TargetRow::default() };
     plan.targets.extend([row, TargetRow { flags: TargetRow::FLAG_PODS, ..row }]);
-    plan.peers.insert(peer.name.clone(), number);
     let addresses = peer.addresses.iter().map(|address| (IpNet::from(*address), number));
     let pods = peer.pod_cidrs.iter().map(|net| (*net, number + 1));
     plan.destinations.prefixes.extend(pods.chain(addresses));

@@ -7,7 +7,7 @@
 use aya_ebpf::{helpers::generated as helper, programs::RawTracePointContext};
 use podwire_core::{
     abi::{Action, Class, Component, INJECTED, KernelRow, Mode, ObservationRow, TraceRow, limits},
-    stage::{self, Facts, Packet, State, trace},
+    stage::{self, Facts, Packet, State, Tables, trace},
     wire::ethernet,
 };
 
@@ -63,8 +63,9 @@ fn look(skb: u64, reason: u32) -> Option<()> {
     if row.usable == 0 || reason == row.own[0] || reason == row.own[1] {
         return None;
     }
-    if read::<u32>(skb + row.mark as u64)? == INJECTED {
-        // It has gone on as a clone.
+    // It has gone on as a clone, or is a copy.
+    let mark = read::<u32>(skb + row.mark as u64)?;
+    if mark != 0 && (mark == INJECTED || mark == Maps.copy_mark()) {
         return None;
     }
     let dev = read::<u64>(skb + row.dev as u64)?;

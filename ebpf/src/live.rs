@@ -80,23 +80,34 @@ pub fn start(packet: Skb, block: u32) -> u32 {
         return 1;
     };
     let shape = trace::Shape::of(&packet, facts);
+    let mut chosen = NONE;
     for number in 0..limits::MATCH_BLOCK {
         if number >= len {
-            return 1;
+            break;
         }
-        let Some(row) = maps::MATCHES.get_ptr_mut(base + number) else {
-            return 1;
+        let Some(row) = maps::MATCHES.get(base + number) else {
+            break;
         };
-        // SAFETY: user space writes a row before it is in a block; the two counts are changed by atomic operations.
-        if trace::matches(unsafe { &*row }, facts, &shape)
-            && take(packet, facts, draft, row, own, now, arrived)
-        {
-            let received = draft.trace.flags & TraceRow::FLAG_RECEIVED != 0;
-            return tagged(draft.key.tag) | if received { watch::RECEIVED } else { 0 };
+        // User space writes a row before it is in a block.
+        if row.until > now && row.taken < row.count as u64 && trace::matches(row, facts, &shape) {
+            chosen = base + number;
+            break;
         }
     }
-    1
+    // The verifier would follow what comes next once for each place in the block.
+    let chosen = packet.opaque(chosen);
+    let Some(row) = maps::MATCHES.get_ptr_mut(chosen) else {
+        return 1;
+    };
+    if !take(packet, facts, draft, row, own, now, arrived) {
+        return 1;
+    }
+    let received = draft.trace.flags & TraceRow::FLAG_RECEIVED != 0;
+    tagged(draft.key.tag) | if received { watch::RECEIVED } else { 0 }
 }
+
+/// No row.
+const NONE: u32 = u32::MAX;
 
 #[inline(always)]
 const fn tagged(tag: u32) -> u32 {
@@ -122,7 +133,7 @@ fn go_on(key: &TraceKey, own: u8, now: u64) -> bool {
 /// The answer to a traced packet gets the tag that the row of tag 0 says.
 #[inline(always)]
 fn answer(draft: &mut Draft, own: u8, now: u64) -> bool {
-    let Some(row) = maps::TRACES.get_ptr_mut(&draft.key) else {
+    let Some(row) = maps::TRACES.get_ptr_mut(draft.key) else {
         return false;
     };
     // SAFETY: as above. Two CPUs at once may trace two answers, which harms nothing.
@@ -148,11 +159,8 @@ fn take(
     now: u64,
     arrived: bool,
 ) -> bool {
-    // SAFETY: a map row; the counts are aligned to eight bytes.
+    // SAFETY: a map row; the counts are aligned to eight bytes, and changed by atomic operations alone.
     let row = unsafe { &mut *row };
-    if row.until <= now {
-        return false;
-    }
     // SAFETY: as above.
     let seen = unsafe { atomic::fetch_add(&raw mut row.seen, 1) };
     if row.sampling > 1 && !(seen as u32).is_multiple_of(row.sampling) {

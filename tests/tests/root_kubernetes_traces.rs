@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use podwire_harness::{ClusterOptions, Ping, SERVER_V4, SERVER_V6, eventually};
-use podwire_tests::flows::{lasting, object, told};
+use podwire_harness::{ClusterOptions, Ping, SERVER_V4, SERVER_V6, Wiring, eventually};
+use podwire_tests::flows::{begin, lasting, object, refused, told};
 use podwire_tests::kubernetes::Followed;
 use serde_json::{Value, json};
 
@@ -191,5 +191,120 @@ fn root_kubernetes_traces_end_when_agents_die() -> Result<()> {
     let orphan = over(&followed, "orphan")?;
     ensure!(orphan["status"]["reason"] == "the agent of node-1 ended while the trace ran", "{orphan:#}");
     std::thread::sleep(Duration::from_millis(1));
+    Ok(())
+}
+
+/// What began goes on without the server: whoever waits at the agent is told, and the server when it is back.
+#[test]
+fn root_kubernetes_traces_outlive_a_server_that_goes() -> Result<()> {
+    let mut followed = Followed::new(ClusterOptions::default())?;
+    let (from, to) = {
+        let pods = &followed.cluster.nodes[0].pods;
+        (pods[0].name.clone(), pods[1].v4.clone())
+    };
+    let spec = json!({
+        "source": {"pod": from}, "destination": {"ip": to}, "liveTraffic": true, "timeout": 60,
+        "packet": {"transportHeader": {"icmp": {}}},
+    });
+    let begun = begin(&followed.cluster.nodes[0], "away", &spec)?;
+    followed.server.stop();
+    let heard = Ping { destination: to.clone(), count: 2, ..Ping::default() }
+        .run(&followed.cluster.nodes[0].pods[0].netns)?;
+    ensure!(heard.received == 2, "traffic suffers: {heard:?}");
+    let over = begun.finish()?;
+    let expected = ["node-1 sender: SpoofGuard Forwarded, Forwarding Delivered"];
+    ensure!(told(&over) == expected && over["status"]["phase"] == "Succeeded", "{over:#}");
+    let reason = over["status"]["reason"].as_str().unwrap_or_default();
+    ensure!(reason.starts_with("the API server does not take the result"), "{over:#}");
+    // Nothing can begin meanwhile, and that is said.
+    let said = refused(&followed.cluster.nodes[0], &spec)?;
+    ensure!(said.contains("the API server"), "{said}");
+    followed.server.restart()?;
+    eventually("later traces work", || {
+        let name = format!("later-{}", fresh());
+        let spec = json!({"source": {"pod": from}, "destination": {"ip": to}});
+        followed.server.apply(&object(&name, &spec))?;
+        Ok(over_soon(&followed, &name)?["status"]["phase"] == "Succeeded")
+    })
+}
+
+fn fresh() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What became of a trace a moment after it began.
+fn over_soon(followed: &Followed, name: &str) -> Result<Value> {
+    std::thread::sleep(Duration::from_millis(500));
+    get(followed, name)
+}
+
+/// Antrea's definition as far as podwire reads and writes it.
+const ANTREA: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: traceflows.crd.antrea.io}
+spec:
+  group: crd.antrea.io
+  scope: Cluster
+  names: {kind: Traceflow, plural: traceflows, singular: traceflow}
+  versions:
+  - name: v1beta1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+#[test]
+fn root_kubernetes_traces_of_antreas_kind_are_run_as_they_are() -> Result<()> {
+    let followed = Followed::new(ClusterOptions::default())?;
+    followed.server.apply(ANTREA)?;
+    let crd = "crd/traceflows.crd.antrea.io";
+    followed.server.kubectl_ok(&["wait", "--for=condition=established", "--timeout=20s", crd])?;
+    let [here, there] = &followed.cluster.nodes[..] else { unreachable!("two nodes") };
+    let text = json!({
+        "apiVersion": "crd.antrea.io/v1beta1", "kind": "Traceflow", "metadata": {"name": "theirs"},
+        "spec": {
+            "source": {"namespace": "default", "pod": here.pods[0].name},
+            "destination": {"namespace": "default", "pod": there.pods[0].name},
+            "packet": {"ipHeader": {"protocol": 6}, "transportHeader": {"tcp": {"dstPort": 80, "flags": 2}}},
+        },
+    });
+    followed.server.apply(&text.to_string())?;
+    let mut last = Value::Null;
+    eventually("it is over", || {
+        let text =
+            followed.server.kubectl_ok(&["get", "traceflows.crd.antrea.io", "theirs", "-o", "json"])?;
+        last = serde_json::from_str(&text)?;
+        Ok(matches!(last["status"]["phase"].as_str(), Some("Succeeded" | "Failed")))
+    })
+    .with_context(|| format!("{last:#}\n{}", followed.logs()))?;
+    let expected = [
+        "node-1 sender: SpoofGuard Forwarded, Forwarding Forwarded",
+        "node-2 receiver: Forwarding Received, Forwarding Delivered",
+    ];
+    ensure!(told(&last) == expected && last["status"]["phase"] == "Succeeded", "{last:#}");
+    Ok(())
+}
+
+/// Beside a CNI no tunnel of podwire's carries the tag: the other node knows the packet by its flow.
+#[test]
+fn root_kubernetes_traces_beside_a_cni_reach_the_other_node() -> Result<()> {
+    let followed = Followed::new(ClusterOptions { wiring: Wiring::Routed, ..ClusterOptions::default() })?;
+    let [here, there] = &followed.cluster.nodes[..] else { unreachable!("two nodes") };
+    for (name, destination) in [("four", &there.pods[0].v4), ("six", &there.pods[0].v6)] {
+        let spec = json!({
+            "source": {"pod": here.pods[0].name}, "destination": {"ip": destination},
+            "packet": {"transportHeader": {"udp": {"dstPort": 53}}},
+        });
+        let over = trace(&followed, name, &spec)?;
+        let expected = [
+            "node-1 sender: SpoofGuard Forwarded, Forwarding Forwarded",
+            "node-2 receiver: Forwarding Received, Forwarding Delivered",
+        ];
+        ensure!(told(&over) == expected && over["status"]["phase"] == "Succeeded", "{over:#}");
+    }
     Ok(())
 }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{
-    Capture, Cluster, ClusterOptions, Ping, SERVER_V4, SERVER_V6, Scratch, Wiring, eventually,
+    Capture, Cluster, ClusterOptions, Ping, SERVER_V4, SERVER_V6, Scratch, Tagged, Wiring, eventually,
 };
 use podwire_tests::agents;
 use podwire_tests::egress::egress;
 use podwire_tests::flows::{begin, get, guard, lasting, refused, told, trace};
+use podwire_tests::tool::{self, Tool};
 use serde_json::{Value, json};
 
 fn cluster() -> Result<Cluster> {
@@ -321,5 +322,62 @@ fn root_the_kernels_own_drops_are_told_with_its_reason() -> Result<()> {
         ensure!(dropped && over["status"]["phase"] == "Succeeded", "{destination}: {over}");
         println!("{destination} {port} {ttl}: {line}");
     }
+    Ok(())
+}
+
+/// A pod whose traffic is mirrored and goes through a tool: the trace completes, and tells both.
+#[test]
+fn root_a_mirrored_and_redirected_pod_is_traced_to_the_end() -> Result<()> {
+    let mut cluster = cluster()?;
+    let selector = "pod: web-1-5";
+    let policies = tool::mirror("copied", selector, "internal: {name: tap0}")
+        + &tool::redirect("inspected", selector, "Egress", "Open");
+    tool::put(&mut cluster, &policies, "inspected")?;
+    let _wire = Tool::start(&cluster, "inspected")?;
+    let node = &cluster.nodes[0];
+    let (from, to) = (&node.pods[0], &node.pods[1]);
+    for destination in [&to.v4, &to.v6] {
+        let spec = json!({
+            "source": {"pod": from.name}, "destination": {"ip": destination},
+            "packet": {"transportHeader": {"udp": {"dstPort": 53}}},
+        });
+        let over = trace(node, "tf", &spec)?;
+        let expected = [
+            "node-1 sender: TrafficControl Mirrored, SpoofGuard Forwarded, TrafficControl Redirected, TrafficControl Returned, Forwarding Delivered",
+        ];
+        ensure!(told(&over) == expected && over["status"]["phase"] == "Succeeded", "{over:#}");
+        let seen = lasting(&over);
+        ensure!(seen[0]["policy"] == "copied" && seen[2]["policy"] == "inspected", "{over:#}");
+    }
+    Ok(())
+}
+
+/// What the host's stack translates on the way is told by its new address.
+#[test]
+fn root_a_translated_destination_is_told() -> Result<()> {
+    let cluster = agents::cluster(ClusterOptions { wiring: Wiring::Routed, ..ClusterOptions::default() })?;
+    let node = &cluster.nodes[0];
+    let (from, to) = (&node.pods[0], &node.pods[1]);
+    let rules = format!(
+        "table inet svc {{ chain pre {{ type nat hook prerouting priority dstnat; \
+         ip daddr 10.96.0.10 udp dport 53 dnat ip to {}:5353; }}; }}",
+        to.v4
+    );
+    node.netns.run(&["nft", &rules])?;
+    let spec = json!({
+        "source": {"pod": from.name}, "destination": {"ip": "10.96.0.10"}, "liveTraffic": true,
+        "packet": {"transportHeader": {"udp": {"dstPort": 53}}}, "timeout": 5,
+    });
+    // The pod behind the address is not known beforehand: its own trace gives it a program.
+    let other = json!({"source": {"pod": to.name}, "liveTraffic": true, "timeout": 10});
+    let _other = begin(node, "other", &other)?;
+    let begun = begin(node, "svc", &spec)?;
+    Tagged { destination: "10.96.0.10".parse()?, source_port: 4000, port: 53, tag: 0 }
+        .open(&from.netns)?
+        .send(b"question")?;
+    let over = begun.finish()?;
+    let seen = lasting(&over);
+    ensure!(over["status"]["phase"] == "Succeeded" && seen.len() == 2, "{over:#}");
+    ensure!(seen[1]["action"] == "Delivered" && seen[1]["translatedDstIP"] == to.v4.as_str(), "{over:#}");
     Ok(())
 }

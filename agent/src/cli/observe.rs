@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Format;
 use super::output::text;
+use super::traceflow::flow::Flow;
 use crate::client::Client;
 use crate::failure::Failure;
 
@@ -22,9 +23,12 @@ pub struct Wanted {
     /// Only those of this component: SpoofGuard, TrafficControl, Egress or Forwarding.
     #[arg(long, value_name = "NAME", value_parser = ["SpoofGuard", "TrafficControl", "Egress", "Forwarding"], ignore_case = true)]
     component: Option<String>,
-    /// Only those with this reason, as `podwire observe` prints it.
+    /// Only those with this reason, as `podwire observe` prints it; the kernel's own have "kernel: " before them.
     #[arg(long, value_name = "WORD", value_parser = reason)]
     reason: Option<String>,
+    /// Only packets like this: the words of podwire traceflow --flow that say protocol and ports.
+    #[arg(long, value_name = "FLOW")]
+    flow: Option<Flow>,
     /// Only those of the trace with this number.
     #[arg(long, value_name = "NUMBER")]
     trace: Option<u32>,
@@ -33,9 +37,12 @@ pub struct Wanted {
     output: Format,
 }
 
-/// The reason's word as it is written, however it was typed.
+/// The reason's word as it is written, however it was typed. The kernel's are known to the agent alone.
 fn reason(word: &str) -> Result<String, String> {
     use podwire_datapath::core::abi::Reason;
+    if word.starts_with("kernel: ") {
+        return Ok(word.to_owned());
+    }
     let known = Reason::ALL.iter().map(|reason| reason.as_str());
     let found = known.clone().find(|known| known.eq_ignore_ascii_case(word));
     found.map(str::to_owned).ok_or_else(|| format!("allowed: {}", known.collect::<Vec<_>>().join(", ")))
@@ -67,20 +74,40 @@ pub fn observe(client: &Client, wanted: &Wanted) -> Result<(), Failure> {
     })
 }
 
+/// A pod's name with its namespace.
+fn full(pod: &str) -> String {
+    if pod.contains('/') { pod.to_owned() } else { format!("default/{pod}") }
+}
+
 impl Wanted {
     fn accepts(&self, seen: &Value) -> bool {
+        // A change of an object is about no packet.
+        if seen["kind"] == "Event" {
+            let about_packets = self.component.is_some() || self.trace.is_some() || self.flow.is_some();
+            let pod = self.pod.as_ref().map(|pod| format!("Endpoint/{}", full(pod)));
+            return !about_packets && self.reason.is_none() && pod.is_none_or(|pod| seen["object"] == *pod);
+        }
         let is = |field: &str, wanted: &str| {
             seen[field].as_str().is_some_and(|word| word.eq_ignore_ascii_case(wanted))
         };
-        let pod = self.pod.as_ref().map(|pod| match pod.contains('/') {
-            true => pod.clone(),
-            false => format!("default/{pod}"),
-        });
+        let pod = self.pod.as_ref().map(|pod| full(pod));
         pod.is_none_or(|pod| seen["pod"] == *pod)
             && self.component.as_ref().is_none_or(|wanted| is("component", wanted))
             && self.reason.as_ref().is_none_or(|wanted| is("reason", wanted))
             && self.trace.is_none_or(|number| seen["trace"] == number)
+            && self.flow.as_ref().is_none_or(|flow| is_of(seen, flow))
     }
+}
+
+/// Of a flow's words, those that an observation tells.
+fn is_of(seen: &Value, flow: &Flow) -> bool {
+    let v6 = seen["srcIP"].as_str().map(|ip| ip.contains(':'));
+    let number = |field: &str, wanted: Option<u64>| wanted.is_none_or(|wanted| seen[field] == wanted);
+    v6.is_some_and(|v6| flow.v6.is_none_or(|wanted| wanted == v6))
+        && number("protocol", flow.protocol.map(|protocol| u64::from(protocol.number())))
+        && number("srcPort", flow.source_port.map(u64::from))
+        && number("dstPort", flow.destination_port.map(u64::from))
+        && number("ttl", flow.ttl.map(u64::from))
 }
 
 /// On standard error, and only when something was lost: a script reads standard output.
@@ -116,6 +143,11 @@ fn line(columns: &[String; 6]) -> String {
 
 fn row(seen: &Value) -> String {
     let field = |name: &str| text(seen, &format!("/{name}"));
+    if seen["kind"] == "Event" {
+        let columns =
+            [field("time"), "Policy".into(), field("reason"), "-".into(), field("object"), field("message")];
+        return line(&columns);
+    }
     let end = |address: &str, port: &str| match seen[port].as_u64() {
         Some(port) if field(address).contains(':') => format!("[{}]:{port}", field(address)),
         Some(port) => format!("{}:{port}", field(address)),

@@ -1,14 +1,12 @@
 //! What is new. In: states before and after. Out: events.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use podwire_datapath::Applied;
 
 use super::convert::{EgressState, PolicyState};
-use super::events::{Event, note};
+use super::events::{Events, note};
 use super::view::Standing;
-
-type Events = VecDeque<Event>;
 
 /// Policies that come into force, fall out of it, or go.
 pub fn tell_policies(
@@ -124,16 +122,18 @@ fn tell_sessions(events: &mut Events, before: &Applied, after: &Applied) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, VecDeque};
+    use std::collections::BTreeMap;
 
     use podwire_datapath::Applied;
 
     use super::{ToldEgresses, tell_applied};
     use crate::daemon::convert::EgressState;
+    use crate::daemon::events::Events;
     use crate::daemon::place::Place;
 
-    fn reasons(events: &mut VecDeque<crate::daemon::events::Event>) -> Vec<(&'static str, bool)> {
-        events.drain(..).map(|event| (event.reason, event.warning)).collect()
+    fn reasons(events: &mut Events) -> Vec<(&'static str, bool)> {
+        let told = std::mem::replace(events, Events::new(|_| {}));
+        told.iter().map(|event| (event.reason, event.warning)).collect()
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
             let egress = podwire_datapath::EgressState { name: "e".into(), id: 1, problem };
             Applied { egresses: vec![egress], ..Applied::default() }
         };
-        let (mut told, mut events) = (ToldEgresses::default(), VecDeque::new());
+        let (mut told, mut events) = (ToldEgresses::default(), Events::new(|_| {}));
         for (node, problem, expected) in [
             (Some("node-1"), None, &[("InForce", false)][..]),
             (Some("node-1"), None, &[]),
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_the_network_is_told_when_it_comes_and_goes() {
-        let mut events = VecDeque::new();
+        let mut events = Events::new(|_| {});
         let wrong = Applied { network_problems: vec!["no route to node-2".into()], ..Applied::default() };
         tell_applied(&mut events, "node-1", &Applied::default(), &wrong);
         tell_applied(&mut events, "node-1", &wrong, &wrong);

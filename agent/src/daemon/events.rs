@@ -40,21 +40,35 @@ impl Event {
     }
 }
 
+/// The last changes, and who is told of each.
+pub struct Events {
+    kept: VecDeque<Event>,
+    tell: Box<dyn Fn(&Event) + Send>,
+}
+
+impl Events {
+    /// None yet.
+    pub fn new(tell: impl Fn(&Event) + Send + 'static) -> Self {
+        Self { kept: VecDeque::new(), tell: Box::new(tell) }
+    }
+
+    /// The oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Event> {
+        self.kept.iter()
+    }
+}
+
 /// Notes a change.
-pub fn note(
-    events: &mut VecDeque<Event>,
-    object: String,
-    warning: bool,
-    reason: &'static str,
-    message: String,
-) {
+pub fn note(events: &mut Events, object: String, warning: bool, reason: &'static str, message: String) {
     if warning {
         tracing::warn!(%object, %reason, "{message}");
     } else {
         tracing::info!(%object, %reason, "{message}");
     }
-    if events.len() == KEPT {
-        events.pop_front();
+    if events.kept.len() == KEPT {
+        events.kept.pop_front();
     }
-    events.push_back(Event { time: SystemTime::now(), object, warning, reason, message });
+    let event = Event { time: SystemTime::now(), object, warning, reason, message };
+    (events.tell)(&event);
+    events.kept.push_back(event);
 }

@@ -67,6 +67,11 @@ impl Feed {
         Ok(Self { shared, tracer })
     }
 
+    /// Tells of a change of an object's state.
+    pub fn tell_event(&self, event: Value) {
+        self.shared.tell(Arc::new(event));
+    }
+
     /// Begins traces.
     pub fn tracer(&self) -> Tracer {
         self.tracer.clone()

@@ -7,10 +7,10 @@ use podwire_datapath::object::{Located, Object, ObjectSet};
 use podwire_datapath::{Applied, Counters, EndpointState, Forwarding};
 use serde_json::{Map, Value, json};
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use super::convert::{EgressState, PolicyState};
-use super::events::Event;
+use super::events::{Event, Events};
 
 mod egress;
 mod node;
@@ -38,7 +38,7 @@ pub struct Known<'a> {
     /// Connections by Egress policy whose addresses are here, where somebody asked.
     pub connections: &'a BTreeMap<String, u64>,
     /// What changed of late.
-    pub events: &'a VecDeque<Event>,
+    pub events: &'a Events,
     /// Where objects stand, and how that place is reached.
     pub store: Value,
 }

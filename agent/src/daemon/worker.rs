@@ -1,6 +1,6 @@
 //! The thread that owns the datapath. In: messages. Out: the datapath does what the objects say, and answers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use tokio::sync::oneshot::Sender;
 use super::Options;
 use super::changes::{ToldEgresses, tell_applied, tell_policies};
 use super::convert::{Converted, EgressState, Here, PolicyState, convert};
-use super::events::{Event, note};
+use super::events::{Events, note};
 use super::observe::Feed;
 use super::report::reports;
 use super::store::{Objects, Store};
@@ -107,7 +107,7 @@ pub struct Worker {
     told_egresses: ToldEgresses,
     applied: Applied,
     configuration_errors: Vec<String>,
-    events: VecDeque<Event>,
+    events: Events,
     /// How many traces look at an endpoint.
     traced: BTreeMap<String, usize>,
 }
@@ -118,6 +118,7 @@ impl Worker {
         let store = Store::open(options, link)?;
         let datapath = Datapath::open(options.datapath())?;
         let feed = Feed::start(&datapath, &options.node)?;
+        let told = feed.clone();
         let mut worker = Self {
             datapath,
             feed,
@@ -129,7 +130,7 @@ impl Worker {
             told_egresses: ToldEgresses::default(),
             applied: Applied::default(),
             configuration_errors: Vec::new(),
-            events: VecDeque::new(),
+            events: Events::new(move |event| told.tell_event(event.to_json())),
             traced: BTreeMap::new(),
         };
         // A mistake in the files must not take down what an earlier run left in force: nothing is applied then.

@@ -18,7 +18,7 @@ impl Datapath {
         let mut wanted: HashSet<(u32, Direction)> = self.private_hooks(links).into_iter().collect();
         wanted.extend(self.returns.hooks());
         wanted.extend(self.overlay_hooks());
-        wanted.extend(self.traced_uplink(links));
+        wanted.extend(self.traced_exits(links));
         let mut states = Vec::new();
         let desired = self.desired.clone();
         for endpoint in &desired.endpoints {

@@ -6,30 +6,63 @@ use std::collections::HashMap;
 use podwire_core::abi::{Direction, TargetRow, limits};
 
 use super::Datapath;
-use crate::desired::Forwarding;
+use crate::desired::{Forwarding, Target};
 use crate::error::Error;
 use crate::inject::Attachment;
+use crate::internal;
 use crate::links::Place;
 use crate::netdev::Link;
 use crate::program::TO_UPLINK;
 
 impl Datapath {
-    /// Where the CNI forwards, the uplink's egress hook is the last that sees a traced packet.
-    pub(super) fn traced_uplink(&mut self, links: &HashMap<String, Link>) -> Option<(u32, Direction)> {
-        self.uplink_is_seen = false;
+    /// Where the CNI forwards, packets leave by the uplink or by a tunnel of the CNI's; the egress hook there is the last
+    /// that sees a traced packet.
+    pub(super) fn traced_exits(&mut self, links: &HashMap<String, Link>) -> Vec<(u32, Direction)> {
+        self.exits_are_seen = false;
         if self.traced.is_empty() || self.desired.network.forwarding == Forwarding::Native {
-            return None;
+            return Vec::new();
         }
-        let interface = self.options.uplink.clone()?;
-        let ifindex = links.get(&interface)?.index;
-        let place = Place { interface: &interface, ifindex, direction: Direction::Ingress };
-        match self.attach_one(TO_UPLINK, place) {
-            Ok(()) => self.uplink_is_seen = true,
-            Err(error) => {
-                tracing::warn!(%interface, %error, "what leaves is traced to the host's stack only")
+        let mut hooks = Vec::new();
+        for (interface, link) in links {
+            if !self.is_exit(interface, link) {
+                continue;
+            }
+            let place = Place { interface, ifindex: link.index, direction: Direction::Ingress };
+            match self.attach_one(TO_UPLINK, place) {
+                Ok(()) => hooks.push((link.index, Direction::Ingress)),
+                Err(error) => {
+                    tracing::warn!(%interface, %error, "what leaves by it is traced to the host's stack only");
+                }
             }
         }
-        Some((ifindex, Direction::Ingress))
+        self.exits_are_seen = !hooks.is_empty();
+        hooks
+    }
+
+    /// Whether what is sent to a device leaves the node: pods' interfaces do not, nor podwire's own devices.
+    fn is_exit(&self, interface: &str, link: &Link) -> bool {
+        if self.options.uplink.as_deref() == Some(interface) {
+            return true;
+        }
+        let own = [link.index == self.mirror_ifindex, link.index == self.segment_ifindex].contains(&true)
+            || self.ways.overlay == Some(link.index)
+            || link.alias.as_deref().is_some_and(internal::is_near_end)
+            || [&self.options.mirror_device, &self.options.segment_device]
+                .into_iter()
+                .any(|name| interface == format!("{name}-p"));
+        let endpoint = self.desired.endpoints.iter().any(|endpoint| endpoint.interface == interface);
+        link.up && !link.inner && !link.peer && !own && !endpoint && !self.is_tools(interface)
+    }
+
+    /// Whether a device is where a tool gets packets, or gives them back.
+    fn is_tools(&self, interface: &str) -> bool {
+        let mirrors = self.desired.mirrors.iter().map(|mirror| &mirror.target);
+        let redirects = self.desired.redirects.iter();
+        let redirects = redirects.flat_map(|redirect| [&redirect.target, &redirect.return_port]);
+        mirrors.chain(redirects).any(|target| match target {
+            Target::Internal { name } | Target::Device { name } => name == interface,
+            Target::Tunnel { .. } => false,
+        })
     }
 
     /// In the generation in force, in place: one word of a row changes.

@@ -24,20 +24,26 @@ pub struct Capture {
 }
 
 /// The ring.
-pub struct Captures(RingBuf<MapData>);
+pub struct Captures {
+    ring: RingBuf<MapData>,
+}
 
 impl Captures {
     pub(super) fn open(pins: &Pins) -> Result<Self, Error> {
-        let mut captures = Self(maps::reopen_ring(pins, "CAPTURES")?);
+        let mut captures = Self { ring: maps::reopen_ring(pins, "CAPTURES")? };
         // What an earlier run left.
-        while captures.0.next().is_some() {}
+        while captures.ring.next().is_some() {}
         Ok(captures)
     }
+}
 
-    /// The next one that waits. A packet is here before anything is told of it.
-    pub fn next(&mut self) -> Option<Capture> {
+/// Those that wait. A packet is here before anything is told of it.
+impl Iterator for Captures {
+    type Item = Capture;
+
+    fn next(&mut self) -> Option<Capture> {
         loop {
-            let record = self.0.next()?;
+            let record = self.ring.next()?;
             if let Some(capture) = read(&record) {
                 return Some(capture);
             }

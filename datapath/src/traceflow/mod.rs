@@ -286,9 +286,7 @@ impl Running {
     /// Live packets of this trace that were captured since the last call.
     pub fn captures(&mut self) -> Vec<Capture> {
         let (ring, waiting) = &mut *lock(&self.tracer.0.captures);
-        while let Some(capture) = ring.next() {
-            waiting.push(capture);
-        }
+        waiting.extend(ring);
         waiting.extract_if(.., |capture| capture.trace == self.number).collect()
     }
 }

@@ -71,7 +71,8 @@ impl Protocol {
         }
     }
 
-    const fn number(self) -> u8 {
+    /// Its number.
+    pub const fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
             Self::Udp => 17,

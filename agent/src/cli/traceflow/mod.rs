@@ -8,7 +8,7 @@
 
 mod capture;
 mod end;
-mod flow;
+pub mod flow;
 mod path;
 mod picture;
 mod request;

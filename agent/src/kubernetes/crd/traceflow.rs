@@ -186,6 +186,8 @@ pub struct TraceflowStatus {
     results: Option<Vec<NodeResult>>,
     /// Headers of the packet that was traced.
     captured_packet: Option<Loose>,
+    /// The same of all packets, where there are several.
+    captured_packets: Option<Vec<Loose>>,
 }
 
 /// How far it is.
@@ -204,7 +206,7 @@ pub struct NodeResult {
     node: String,
     /// What it was to the packet.
     role: Option<String>,
-    /// Of the first observation, in seconds since 1970.
+    /// Of the first observation, in seconds since 1970; 0 while there is none.
     timestamp: Option<i64>,
     /// In the order of the packet's way.
     observations: Option<Vec<Loose>>,

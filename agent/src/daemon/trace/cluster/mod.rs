@@ -150,6 +150,7 @@ impl Cluster {
                 server: self.0.server.clone(),
                 group,
                 object: known.object.subscribe(),
+                told: known.status.clone(),
             };
             known.part = Some(traces.runtime().spawn(part.run()).abort_handle());
         }

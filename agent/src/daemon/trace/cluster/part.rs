@@ -38,6 +38,8 @@ pub struct Part {
     pub server: Server,
     pub group: Group,
     pub object: watch::Receiver<Arc<DynamicObject>>,
+    /// For those who asked for the trace here.
+    pub told: watch::Sender<Value>,
 }
 
 impl Part {
@@ -287,11 +289,8 @@ impl Part {
         }
         let status = self.status();
         let others = status["results"].as_array().cloned().unwrap_or_default();
-        let ended: usize = others
-            .iter()
-            .filter(|result| result["node"] != self.traces.node())
-            .map(|result| view::ends(result))
-            .sum();
+        let ended: usize =
+            others.iter().filter(|result| result["node"] != self.traces.node()).map(view::ends).sum();
         ended >= handed
     }
 
@@ -316,11 +315,26 @@ impl Part {
             match self.server.say(self.group, &name, &state.status()).await {
                 Ok(()) => return Ok(()),
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-                Err(error) => last = short(&error),
+                Err(error) => {
+                    last = short(&error);
+                    // Whoever waits here is told all the same.
+                    self.told.send_replace(self.merged(&state, &last));
+                }
             }
             sleep(AGAIN).await;
         }
         Err(last)
+    }
+
+    /// The last word with what the others said so far, for when the server does not take it.
+    fn merged(&self, state: &State, trouble: &str) -> Value {
+        let mut state = state.clone();
+        let known = self.status();
+        let others = known["results"].as_array().into_iter().flatten();
+        state.results.extend(others.filter(|result| result["node"] != self.traces.node()).cloned());
+        let note = format!("the API server does not take the result: {trouble}");
+        state.reason = Some(state.reason.map_or(note.clone(), |reason| format!("{reason}; {note}")));
+        state.status()
     }
 
     /// Ends a trace whose own node does not.
