@@ -170,7 +170,6 @@ pub struct Icmp {
 
 /// What was found out.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 #[serde(rename_all = "camelCase")]
 pub struct TraceflowStatus {
     phase: Option<Phase>,
@@ -200,7 +199,6 @@ pub enum Phase {
 
 /// What one node saw.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct NodeResult {
     /// Name of the node.
     node: String,
