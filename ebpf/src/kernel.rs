@@ -2,7 +2,7 @@
 //! packet is traced.
 //!
 //! The tracepoint interrupts whatever runs, podwire's own programs among it: nothing here is shared with them but the
-//! counters, which are changed at once.
+//! counters, each of which is read and written in two instructions that follow each other.
 
 use aya_ebpf::{helpers::generated as helper, programs::RawTracePointContext};
 use podwire_core::{

@@ -168,12 +168,15 @@ fn take(
     }
     let tag = if row.tag == own as u32 { row.spare } else { row.tag };
     draft.key = trace::key(facts, tag as u8);
-    if let Some(old) = watch::look_up(&draft.key)
-        && old.until > now
-        && (old.number != row.number || old.original != own as u32)
-    {
-        // The tag is on its way with packets that leave with another DSCP value.
-        return false;
+    match watch::look_up(&draft.key) {
+        Some(old) if old.until > now => {
+            if old.number != row.number || old.original != own as u32 {
+                // The tag is on its way with packets that leave with another DSCP value.
+                return false;
+            }
+        }
+        _ if row.flows >= limits::MATCH_FLOWS => return false,
+        _ => row.flows += 1,
     }
     // Other nodes have counted already what they send.
     // SAFETY: as above.
@@ -227,7 +230,9 @@ fn capture(packet: Skb, facts: &Facts, row: &MatchRow, now: u64) {
         return;
     };
     let len = packet.frame_len();
+    const MOST: u32 = limits::RELAY_FRAME as u32;
     let wanted = if row.capture < len { row.capture } else { len };
+    let wanted = if wanted < MOST { wanted } else { MOST };
     let captured = (core::hint::black_box(wanted.wrapping_sub(1)) & MASK) + 1;
     if wanted == 0 || captured > len {
         return;

@@ -127,6 +127,8 @@ pub fn entering(ctx: &TcContext) -> i32 {
             verdict::NEXT
         }
         _ => {
+            let note = Note::dropped(Component::Forwarding, Reason::NoRoute, generation, packet.ifindex());
+            watch::note(packet, note);
             Maps.count_reason(Reason::NoRoute);
             book(INTO, len, Verdict::Drop(Reason::NoRoute));
             verdict::DROP

@@ -44,7 +44,8 @@ pub fn leaving(ctx: &TcContext) -> i32 {
     let action = if out { Action::ForwardedOutOfNetwork } else { Action::Forwarded };
     let note = Note::new(Component::Forwarding, action, generation, packet.ifindex());
     if !out {
-        watch::restore(packet, note);
+        let number = stage::leave::towards(&facts, generation, &Maps);
+        watch::restore(packet, Note { number, ..note });
         return verdict::NEXT;
     }
     match watch::end(packet, note) {

@@ -1,6 +1,6 @@
 //! Traces over all nodes: by kubectl and by the command, at a real API server.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{ClusterOptions, Ping, SERVER_V4, SERVER_V6, Wiring, eventually};

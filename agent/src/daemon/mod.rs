@@ -64,7 +64,9 @@ pub fn run(options: Options, socket: &Path) -> Result<(), Failure> {
     let traces =
         Traces::open(&options.node, tracer, sender.clone(), runtime.handle().clone(), &options.state);
     if let Some(access) = options.access() {
-        traces.follow(runtime.block_on(access.client())?);
+        let clients =
+            runtime.block_on(async { tokio::try_join!(access.client(), access.impatient_client()) })?;
+        traces.follow(clients.0, clients.1);
     }
     let served = serve(&runtime, socket, &sender, &feed, &traces);
     runtime.shutdown_timeout(Duration::from_millis(100));

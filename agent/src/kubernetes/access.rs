@@ -25,6 +25,18 @@ impl Access {
     /// # Errors
     /// When the configuration cannot be read.
     pub async fn client(&self) -> Result<Client> {
+        self.client_with(None).await
+    }
+
+    /// A client for questions that are answered at once, or not at all.
+    ///
+    /// # Errors
+    /// As for [`client`](Self::client).
+    pub async fn impatient_client(&self) -> Result<Client> {
+        self.client_with(Some(CONNECT)).await
+    }
+
+    async fn client_with(&self, read: Option<Duration>) -> Result<Client> {
         let mut config = match self {
             Self::Kubeconfig(path) => {
                 let read = || Kubeconfig::read_from(path);
@@ -38,6 +50,9 @@ impl Access {
             )?,
         };
         config.connect_timeout = Some(CONNECT);
+        if read.is_some() {
+            (config.read_timeout, config.write_timeout) = (read, read);
+        }
         Client::try_from(config).context("making a client for the API server")
     }
 }

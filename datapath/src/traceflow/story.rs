@@ -1,5 +1,5 @@
-//! What became of the packets of a trace, as one node saw it. In: observations in any order. Out: a story for each
-//! packet, in the order of time, and how it ended.
+//! What became of the packets of a trace, as one node saw it. In: observations in the order of their ring. Out: a
+//! story for each packet, and how it ended.
 
 use podwire_core::abi::{Action, Component, Reason};
 
@@ -12,8 +12,10 @@ pub enum End {
     Delivered,
     /// Out of the cluster.
     Out,
-    /// At another node, which goes on with the story.
+    /// On its way to another node, which goes on with the story.
     HandedOn,
+    /// In the node's own stack, for the node itself or to be cut into fragments.
+    Host,
     /// For a reason; `None` for one that this release does not know.
     Dropped(Option<Reason>),
 }
@@ -25,7 +27,7 @@ pub struct PacketStory {
     pub identity: u32,
     /// Whether it is an answer.
     pub reply: bool,
-    /// In the order of time.
+    /// In the order of its way.
     pub observations: Vec<Observation>,
 }
 
@@ -42,7 +44,10 @@ pub fn end_of(seen: &Observation) -> Option<End> {
         (_, Action::Dropped) => Some(End::Dropped(seen.reason)),
         (_, Action::Delivered) => Some(End::Delivered),
         (_, Action::ForwardedOutOfNetwork) => Some(End::Out),
-        (Component::Forwarding, Action::Forwarded) if seen.last => Some(End::HandedOn),
+        (Component::Forwarding, Action::Forwarded) if seen.last => match seen.tunnel_destination {
+            Some(_) => Some(End::HandedOn),
+            None => Some(End::Host),
+        },
         _ => None,
     }
 }
@@ -81,9 +86,8 @@ impl Story {
                 }
             }
         };
-        // Records of two CPUs may come out of order.
-        let at = packet.observations.partition_point(|before| before.time_ns <= seen.time_ns);
-        packet.observations.insert(at, seen);
+        // The ring has them in the order in which they were made, whatever the clocks of two CPUs say.
+        packet.observations.push(seen);
     }
 
     /// By the time of their first observation.
@@ -156,9 +160,10 @@ mod tests {
     #[test]
     fn packets_are_told_apart_and_put_in_order() {
         let mut story = Story::default();
+        story.add(seen(7, 20, Component::SpoofGuard, Action::Forwarded));
         story.add(seen(8, 30, Component::SpoofGuard, Action::Forwarded));
-        story.add(seen(7, 20, Component::Forwarding, Action::Delivered));
-        story.add(seen(7, 10, Component::SpoofGuard, Action::Forwarded));
+        // By a clock that is behind.
+        story.add(seen(7, 10, Component::Forwarding, Action::Delivered));
         assert!(!story.is_over(&GOAL));
         story.add(seen(8, 40, Component::Forwarding, Action::Dropped));
         assert!(story.is_over(&GOAL));
@@ -166,7 +171,7 @@ mod tests {
         assert_eq!(packets.iter().map(|packet| packet.identity).collect::<Vec<_>>(), [7, 8]);
         assert_eq!(packets[0].end(), Some(End::Delivered));
         assert_eq!(packets[1].end(), Some(End::Dropped(None)));
-        assert_eq!(packets[0].observations[0].time_ns, 10);
+        assert_eq!(packets[0].observations[0].time_ns, 20);
     }
 
     #[test]
@@ -176,7 +181,7 @@ mod tests {
         story.add(seen(7, 10, Component::Forwarding, Action::Forwarded));
         assert!(!story.is_over(&goal));
         let to_node = seen(7, 11, Component::Forwarding, Action::Forwarded);
-        story.add(Observation { last: true, ..to_node });
+        story.add(Observation { last: true, tunnel_destination: Some([192, 0, 2, 1].into()), ..to_node });
         assert!(story.is_over(&goal));
         assert_eq!(story.packets()[0].end(), Some(End::HandedOn));
     }

@@ -120,8 +120,10 @@ impl Traces {
     }
 
     /// Has the objects of an API server for traces from now on.
-    pub fn follow(&self, client: kube::Client) {
-        let cluster = Cluster::start(client, self);
+    ///
+    /// `follower` watches, `impatient` asks and writes.
+    pub fn follow(&self, follower: kube::Client, impatient: kube::Client) {
+        let cluster = Cluster::start(follower, impatient, self);
         let _ = self.0.cluster.set(cluster);
     }
 

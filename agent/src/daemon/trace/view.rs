@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
+use etherparse::{IpNumber, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use podwire_datapath::core::abi::{Action, Component};
 use podwire_datapath::traceflow::{PacketStory, Story};
 use podwire_datapath::{Capture, Flow, Observation};
@@ -127,7 +127,9 @@ fn without_nulls(value: Value) -> Value {
 /// A packet as it was sent, or its beginning. `data`: how many of its bytes.
 pub fn captured(frame: &[u8], data: u32) -> Option<Value> {
     let sliced = LaxSlicedPacket::from_ethernet(frame).ok()?;
-    let mut fields = match sliced.net? {
+    let net = sliced.net?;
+    let sctp = net.ip_payload_ref().filter(|ip| ip.ip_number == IpNumber::SCTP).map(|ip| ip.payload);
+    let mut fields = match net {
         LaxNetSlice::Ipv4(ip) => {
             let header = ip.header();
             let flags = u8::from(header.dont_fragment()) << 1 | u8::from(header.more_fragments());
@@ -160,7 +162,10 @@ pub fn captured(frame: &[u8], data: u32) -> Option<Value> {
         }
         Some(TransportSlice::Icmpv4(icmp)) => echo(icmp.slice()),
         Some(TransportSlice::Icmpv6(icmp)) => echo(icmp.slice()),
-        _ => Value::Null,
+        _ => sctp.map_or(
+            Value::Null,
+            |bytes| json!({"sctp": {"srcPort": number(bytes, 0), "dstPort": number(bytes, 2)}}),
+        ),
     };
     if data != 0 {
         let shown = &frame[..frame.len().min(data as usize)];
@@ -170,8 +175,12 @@ pub fn captured(frame: &[u8], data: u32) -> Option<Value> {
 }
 
 fn echo(bytes: &[u8]) -> Value {
-    let number = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
-    json!({"icmp": {"type": bytes.first(), "code": bytes.get(1), "id": number(4), "sequence": number(6)}})
+    let (id, sequence) = (number(bytes, 4), number(bytes, 6));
+    json!({"icmp": {"type": bytes.first(), "code": bytes.get(1), "id": id, "sequence": sequence}})
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }
 
 /// The packets that were captured, by the order of time.

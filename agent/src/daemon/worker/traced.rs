@@ -8,6 +8,9 @@ use podwire_datapath::{Attachment, Error, Forwarding};
 use super::{Trouble, Worker};
 use crate::daemon::trace::{End, Ends, Plan, Planned, plan};
 
+/// Stands for the node among traced endpoints: its exits are looked at, and what its kernel drops.
+const NODE: &str = "";
+
 impl Worker {
     /// `ends`: where they are known better than here.
     pub(super) fn plan_trace(
@@ -37,6 +40,13 @@ impl Worker {
         let host = self.here.forwarding == Forwarding::Host;
         let mut plan = plan(trace, &ends, host, seed).map_err(|line| Trouble::Refused(vec![line]))?;
         self.add_egress(&mut plan, &ends);
+        if plan.concerned {
+            plan.endpoints.insert(NODE.to_owned());
+        }
+        if host && trace.live && plan.owner {
+            // Whoever of this node's pods gets such a packet gets it without its tag.
+            plan.endpoints.extend(self.endpoints().map(|(name, _)| name));
+        }
         let injector = self.datapath.injector().map_err(failed)?;
         for endpoint in &plan.endpoints {
             *self.traced.entry(endpoint.clone()).or_default() += 1;

@@ -146,7 +146,7 @@ layouts! {
         seen: u64, taken: u64, until: u64, source: [u64; 2], source_mask: [u64; 2], destination: [u64; 2],
         destination_mask: [u64; 2], ports: u32, ports_mask: u32, family: u32, protocol: u32, tcp_flags: u32,
         tcp_flags_mask: u32, number: u32, flags: u32, tag: u32, spare: u32, count: u32, sampling: u32, capture: u32,
-        ttl: u32, length: u32, ip_flags: u32, ip_flags_mask: u32, echo: u32, echo_mask: u32, pad: u32,
+        ttl: u32, length: u32, ip_flags: u32, ip_flags_mask: u32, echo: u32, echo_mask: u32, flows: u32,
     }
     MatchBlock { base: u32, len: u32, }
     KernelRow {
@@ -172,7 +172,7 @@ layouts! {
 
 /// Every ABI version and the hash of its layout. A change of the layout fails to compile until a line with a
 /// new version is added here and [`ABI_VERSION`] follows.
-const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 2730099374)];
+const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 278423930)];
 
 /// Hash (FNV-1a, 32 bits) of names, offsets and sizes of all rows, of the reasons and of the tables' limits.
 pub const HASH: u32 = hash();

@@ -36,10 +36,12 @@ pub const EGRESS_ADDRESSES: u32 = 8192;
 pub const EGRESSES: u32 = 1024;
 /// Return ports that are tunnels.
 pub const RETURN_TUNNELS: u32 = 256;
-/// Traced flows at a time.
+/// Rows for traced flows: one for each, and more for answers and translated addresses.
 pub const TRACES: u32 = 16384;
 /// Rows that say which packets become traced.
 pub const MATCHES: u32 = 8192;
+/// Flows of one live trace: those of packets that are told of only if they are dropped may be many.
+pub const MATCH_FLOWS: u32 = 1024;
 /// Such rows for one place.
 pub const MATCH_BLOCK: u32 = 64;
 /// Bytes of the ring of captured packets.

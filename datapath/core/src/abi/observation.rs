@@ -247,8 +247,8 @@ pub struct MatchRow {
     pub echo: u32,
     /// Their mask.
     pub echo_mask: u32,
-    /// Zero.
-    pub pad: u32,
+    /// Flows that it has rows for, about.
+    pub flows: u32,
 }
 
 impl MatchRow {

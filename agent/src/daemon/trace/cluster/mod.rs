@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, pin_mut};
 use kube::ResourceExt;
-use kube::api::DynamicObject;
+use kube::api::{Api, DynamicObject};
 use kube::runtime::watcher::{self, Event, watcher};
 use podwire_datapath::object::Located;
 use serde_json::{Value, json};
@@ -59,11 +59,12 @@ struct Known {
 
 impl Cluster {
     /// Follows the objects of both groups for ever.
-    pub fn start(client: kube::Client, traces: &Traces) -> Self {
+    pub fn start(follower: kube::Client, impatient: kube::Client, traces: &Traces) -> Self {
         let node = traces.node().to_owned();
-        let cluster = Self(Arc::new(Shared { server: Server::new(client, &node), known: Mutex::default() }));
+        let cluster =
+            Self(Arc::new(Shared { server: Server::new(impatient, &node), known: Mutex::default() }));
         for group in Group::ALL {
-            traces.runtime().spawn(cluster.clone().follow(group, traces.clone()));
+            traces.runtime().spawn(cluster.clone().follow(follower.clone(), group, traces.clone()));
         }
         cluster
     }
@@ -72,10 +73,13 @@ impl Cluster {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn follow(self, group: Group, traces: Traces) {
+    async fn follow(self, client: kube::Client, group: Group, traces: Traces) {
         let (mut said, mut wait) = (String::new(), AGAIN);
         loop {
-            let events = watcher(self.0.server.api(group), watcher::Config::default());
+            let events = watcher(
+                Api::<DynamicObject>::all_with(client.clone(), &group.resource()),
+                watcher::Config::default(),
+            );
             pin_mut!(events);
             let mut listed = Vec::new();
             while let Some(event) = events.next().await {
@@ -150,7 +154,8 @@ impl Cluster {
             status: watch::channel(status).0,
             part: None,
         };
-        if !over {
+        // One that is over may still have to be deleted in time.
+        if !over || object.annotations().contains_key(TTL) {
             let part = Part {
                 traces: traces.clone(),
                 server: self.0.server.clone(),
@@ -186,7 +191,9 @@ impl Cluster {
         once: bool,
     ) -> Result<watch::Receiver<Value>, Trouble> {
         let mut manifest = located.manifest.clone();
-        if let Some(ttl) = ttl.filter(|_| !once) {
+        // Should this agent die, another one deletes what was to leave nothing.
+        let ttl = if once { Some(super::KEPT) } else { ttl };
+        if let Some(ttl) = ttl {
             manifest["metadata"]["annotations"][TTL] = json!(ttl.as_secs().to_string());
         }
         let (group, name) = (Group::of(&manifest), located.object.metadata().name.clone());

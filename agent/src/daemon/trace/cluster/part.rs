@@ -27,6 +27,10 @@ const READY: Duration = Duration::from_secs(2);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long after its deadline a trace that nobody ended is ended by whoever notices.
 const ORPHANED: Duration = Duration::from_secs(5);
+/// The longest that a trace may take.
+const LONGEST: Duration = Duration::from_secs(300);
+/// Before a part that failed is tried again.
+const LATER: Duration = Duration::from_secs(1);
 /// Before a write that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(300);
 /// Between two states that are written while a trace goes on.
@@ -45,8 +49,14 @@ pub struct Part {
 impl Part {
     pub async fn run(mut self) {
         let name = self.latest().name_any();
-        if let Err(why) = self.play().await {
-            tracing::warn!(trace = %name, "{why}");
+        let end = Instant::now() + LONGEST;
+        while !is_over(&self.status()) && Instant::now() < end {
+            match self.play().await {
+                Ok(()) => break,
+                // The server is away, as a rule: what could not begin begins later.
+                Err(why) => tracing::warn!(trace = %name, "{why}"),
+            }
+            sleep(LATER).await;
         }
         self.expire().await;
     }
