@@ -3,7 +3,7 @@
 //! A trace ends at its deadline in the datapath itself, whatever becomes of who began it. Its rows stay for a while
 //! longer: packets on their way lose their tag by them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use aya::maps::MapData;
@@ -22,7 +22,8 @@ const WINDOWS: u32 = 10;
 /// How long the rows of an ended trace stay.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Says what is watched. Dropping it ends all traces.
+/// Says what is watched. Dropping it ends all traces; packets on their way still lose their tag, by rows that the next one
+/// removes.
 pub struct Watcher {
     row: Table<WatchRow>,
     traces: aya::maps::HashMap<MapData, Row<TraceKey>, Row<TraceRow>>,
@@ -31,10 +32,10 @@ pub struct Watcher {
     until: HashMap<TraceKey, u64>,
     /// Flags and deadlines of live traces, by number.
     live: HashMap<u32, (TraceKind, u64)>,
-    /// Traces that ended; rows that the datapath itself made are theirs.
-    ended: BTreeSet<u32>,
-    /// When what has ended may be forgotten.
-    sweep_at: Option<Instant>,
+    /// Traces that ended, and when they may be forgotten; rows that the datapath itself made are theirs.
+    ended: HashMap<u32, Instant>,
+    /// Until when there are rows of an earlier run, and whether some are of translated flows.
+    left: Option<(Instant, bool)>,
     /// The most drops per second and CPU.
     drops: Option<u32>,
     uplink: bool,
@@ -57,12 +58,14 @@ impl Watcher {
             matches,
             until: HashMap::new(),
             live: HashMap::new(),
-            ended: BTreeSet::new(),
-            sweep_at: None,
+            ended: HashMap::new(),
+            left: None,
             drops: None,
             uplink: false,
         };
-        watcher.silence()?;
+        let over = watcher.end_all()?;
+        watcher.left = over.map(|translated| (Instant::now() + GRACE, translated));
+        watcher.tell()?;
         // What stages still say of an earlier run's traces is said before the count begins.
         wait_for_packets();
         Ok(watcher)
@@ -126,8 +129,7 @@ impl Watcher {
     pub fn end(&mut self, number: u32) -> Result<(), Error> {
         self.matches.end(number)?;
         self.live.remove(&number);
-        self.ended.insert(number);
-        self.sweep_at.get_or_insert_with(|| Instant::now() + GRACE);
+        self.ended.entry(number).or_insert_with(|| Instant::now() + GRACE);
         self.tell()
     }
 
@@ -155,20 +157,21 @@ impl Watcher {
         for key in &over {
             self.forget(key)?;
         }
-        if self.sweep_at.is_some_and(|at| at <= Instant::now()) {
-            self.sweep()?;
+        let now = Instant::now();
+        if self.ended.values().chain(self.left.as_ref().map(|(at, _)| at)).any(|at| *at <= now) {
+            self.sweep(now)?;
         }
         self.tell()
     }
 
     /// Removes the rows of traces that ended a while ago, those included that the datapath made.
-    fn sweep(&mut self) -> Result<(), Error> {
-        let ended = std::mem::take(&mut self.ended);
-        self.sweep_at = None;
+    fn sweep(&mut self, at: Instant) -> Result<(), Error> {
+        let ended: HashMap<u32, Instant> = self.ended.extract_if(|_, until| *until <= at).collect();
+        self.left = self.left.filter(|(until, _)| *until > at);
         let now = monotonic_ns();
         let rows: Vec<_> = self.traces.iter().filter_map(Result::ok).collect();
         for (key, row) in rows {
-            if ended.contains(&row.0.number) || row.0.until.saturating_add(GRACE.as_nanos() as u64) <= now {
+            if ended.contains_key(&row.0.number) || row.0.until.saturating_add(GRACE.as_nanos() as u64) <= now {
                 self.until.remove(&key.0);
                 remove(&mut self.traces, &key.0)?;
             }
@@ -208,9 +211,10 @@ impl Watcher {
     /// Says in the datapath whether anything is watched.
     fn tell(&mut self) -> Result<(), Error> {
         let mut row = WatchRow::default();
-        let busy = !self.until.is_empty() || !self.live.is_empty() || self.sweep_at.is_some();
+        let over = !self.ended.is_empty() || self.left.is_some();
+        let busy = !self.until.is_empty() || !self.live.is_empty() || over;
         let replies = self.until.keys().any(|key| key.tag == 0);
-        let translated = self.until.keys().any(|key| key.source == [0; 2] || key.destination == [0; 2]);
+        let translated = self.until.keys().any(is_translated) || self.left.is_some_and(|(_, some)| some);
         let of_live = |of: fn(&TraceKind) -> bool| self.live.values().any(|(kind, _)| of(kind));
         let flags = [
             (busy, WatchRow::FLAG_TRACES),
@@ -224,11 +228,26 @@ impl Watcher {
         self.row.set(0, row)
     }
 
-    fn silence(&mut self) -> Result<(), Error> {
+    /// Ends all traces. Whether there were rows, and if so, whether some are of translated flows.
+    fn end_all(&mut self) -> Result<Option<bool>, Error> {
         self.matches.clear()?;
-        self.row.set(0, WatchRow::default())?;
-        let left: Vec<_> = self.traces.keys().filter_map(Result::ok).collect();
-        left.iter().try_for_each(|key| remove(&mut self.traces, &key.0))
+        let now = monotonic_ns();
+        let rows: Vec<_> = self.traces.iter().filter_map(Result::ok).collect();
+        for (key, row) in rows.iter().filter(|(_, row)| row.0.until > now) {
+            let over = TraceRow { until: now, ..row.0 };
+            self.traces.insert(*key, Row(over), 0).context(|| "writing map TRACES".into())?;
+        }
+        Ok((!rows.is_empty()).then(|| rows.iter().any(|(key, _)| is_translated(&key.0))))
+    }
+
+    /// Leaves of what is watched only what takes tags off.
+    fn silence(&mut self) -> Result<(), Error> {
+        let flags = match self.end_all()? {
+            Some(true) => WatchRow::FLAG_TRACES | WatchRow::FLAG_TRANSLATED,
+            Some(false) => WatchRow::FLAG_TRACES,
+            None => 0,
+        };
+        self.row.set(0, WatchRow { flags, ..WatchRow::default() })
     }
 }
 
@@ -238,6 +257,10 @@ impl Drop for Watcher {
             tracing::warn!(%error, "traces could not be ended before their time");
         }
     }
+}
+
+fn is_translated(key: &TraceKey) -> bool {
+    key.source == [0; 2] || key.destination == [0; 2]
 }
 
 /// A time to come, by the monotonic clock.
