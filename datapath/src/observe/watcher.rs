@@ -21,6 +21,8 @@ use crate::sys::wait_for_packets;
 const WINDOWS: u32 = 10;
 /// How long the rows of an ended trace stay.
 const GRACE: Duration = Duration::from_secs(2);
+/// The same of those of an earlier run: an agent that starts is busy with other things first.
+const LEFT: Duration = Duration::from_secs(10);
 
 /// Says what is watched. Dropping it ends all traces; packets on their way still lose their tag, by rows that the next one
 /// removes.
@@ -28,8 +30,8 @@ pub struct Watcher {
     row: Table<WatchRow>,
     traces: aya::maps::HashMap<MapData, Row<TraceKey>, Row<TraceRow>>,
     matches: Matches,
-    /// Deadlines of flows.
-    until: HashMap<TraceKey, u64>,
+    /// Deadlines of flows, and whether they may be translated.
+    until: HashMap<TraceKey, (u64, bool)>,
     /// Flags and deadlines of live traces, by number.
     live: HashMap<u32, (TraceKind, u64)>,
     /// Traces that ended, and when they may be forgotten; rows that the datapath itself made are theirs.
@@ -64,7 +66,7 @@ impl Watcher {
             uplink: false,
         };
         let over = watcher.end_all()?;
-        watcher.left = over.map(|translated| (Instant::now() + GRACE, translated));
+        watcher.left = over.map(|translated| (Instant::now() + LEFT, translated));
         watcher.tell()?;
         // What stages still say of an earlier run's traces is said before the count begins.
         wait_for_packets();
@@ -87,7 +89,7 @@ impl Watcher {
         self.ended.remove(&trace.number);
         for (key, row) in rows {
             self.traces.insert(Row(key), Row(row), 0).context(|| "writing map TRACES".into())?;
-            self.until.insert(key, until);
+            self.until.insert(key, (until, trace.options.translated));
         }
         self.tell()
     }
@@ -153,7 +155,7 @@ impl Watcher {
         }
         let gone = now.saturating_sub(GRACE.as_nanos() as u64);
         let over: Vec<TraceKey> =
-            self.until.iter().filter(|(_, until)| **until <= gone).map(|(key, _)| *key).collect();
+            self.until.iter().filter(|(_, (until, _))| *until <= gone).map(|(key, _)| *key).collect();
         for key in &over {
             self.forget(key)?;
         }
@@ -171,7 +173,8 @@ impl Watcher {
         let now = monotonic_ns();
         let rows: Vec<_> = self.traces.iter().filter_map(Result::ok).collect();
         for (key, row) in rows {
-            if ended.contains_key(&row.0.number) || row.0.until.saturating_add(GRACE.as_nanos() as u64) <= now {
+            let over = row.0.until.saturating_add(GRACE.as_nanos() as u64) <= now;
+            if ended.contains_key(&row.0.number) || over && self.left.is_none() {
                 self.until.remove(&key.0);
                 remove(&mut self.traces, &key.0)?;
             }
@@ -182,7 +185,7 @@ impl Watcher {
     /// How many flows are traced.
     pub fn traces(&self) -> usize {
         let now = monotonic_ns();
-        self.until.values().filter(|until| **until > now).count()
+        self.until.values().filter(|(until, _)| *until > now).count()
     }
 
     /// Rows that the datapath has for traced flows, those included whose trace is over.
@@ -214,7 +217,8 @@ impl Watcher {
         let over = !self.ended.is_empty() || self.left.is_some();
         let busy = !self.until.is_empty() || !self.live.is_empty() || over;
         let replies = self.until.keys().any(|key| key.tag == 0);
-        let translated = self.until.keys().any(is_translated) || self.left.is_some_and(|(_, some)| some);
+        let translated =
+            self.until.values().any(|(_, some)| *some) || self.left.is_some_and(|(_, some)| some);
         let of_live = |of: fn(&TraceKind) -> bool| self.live.values().any(|(kind, _)| of(kind));
         let flags = [
             (busy, WatchRow::FLAG_TRACES),
@@ -237,7 +241,7 @@ impl Watcher {
             let over = TraceRow { until: now, ..row.0 };
             self.traces.insert(*key, Row(over), 0).context(|| "writing map TRACES".into())?;
         }
-        Ok((!rows.is_empty()).then(|| rows.iter().any(|(key, _)| is_translated(&key.0))))
+        Ok((!rows.is_empty()).then(|| rows.iter().any(|(key, _)| is_untagged(&key.0))))
     }
 
     /// Leaves of what is watched only what takes tags off.
@@ -259,8 +263,9 @@ impl Drop for Watcher {
     }
 }
 
-fn is_translated(key: &TraceKey) -> bool {
-    key.source == [0; 2] || key.destination == [0; 2]
+/// Whether a row is of a packet that the host's stack has.
+fn is_untagged(key: &TraceKey) -> bool {
+    key.tag & TraceKey::UNTAGGED != 0
 }
 
 /// A time to come, by the monotonic clock.
