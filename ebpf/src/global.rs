@@ -156,6 +156,13 @@ pub extern "C" fn find_trace(skb: *mut __sk_buff) -> u32 {
     watch::find_trace(Skb::from_raw(skb))
 }
 
+/// [`watch::await_untagged`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn await_untagged() -> u32 {
+    watch::await_untagged()
+}
+
 /// [`live::start`].
 #[inline(never)]
 #[unsafe(no_mangle)]

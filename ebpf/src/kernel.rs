@@ -122,11 +122,8 @@ fn tell(skb: u64, kernel: &KernelRow, scratch: &mut KernelDraft, reason: u32, if
         return None;
     }
     let tag = trace::tag(&packet, facts);
-    if tag == 0 {
-        return None;
-    }
     let now = Maps.now();
-    let trace = watch::find(draft, facts, tag).filter(|trace| trace.until > now)?;
+    let trace = watch::find(draft, &packet, facts, tag).filter(|trace| trace.until > now)?;
     let row = &mut draft.row;
     *row = ObservationRow {
         time_ns: now,

@@ -181,6 +181,7 @@ pub fn tell_host(packet: Skb, network: &NetworkRow, here: Place) -> Stays {
     if !out {
         watch::note(packet, note);
     }
+    watch::hand_over(packet);
     Stays::Yes
 }
 

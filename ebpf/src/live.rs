@@ -67,7 +67,7 @@ pub fn start(packet: Skb, block: u32) -> u32 {
             return tagged(draft.key.tag);
         }
     } else {
-        if own != 0 && watch::find(draft, facts, own).is_some() {
+        if watch::find(draft, &packet, facts, own).is_some() {
             return 1;
         }
         draft.key = trace::key(facts, 0);
@@ -194,10 +194,6 @@ fn take(
     };
     if !insert(&draft.key, &draft.trace) {
         return false;
-    }
-    if row.flags & TraceRow::FLAG_TRANSLATED != 0 {
-        draft.other = draft.key.to_any();
-        insert(&draft.other, &draft.trace);
     }
     if row.flags & TraceRow::FLAG_REPLIES != 0 {
         await_answer(draft, tag);

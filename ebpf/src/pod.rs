@@ -41,8 +41,10 @@ pub fn hook(ctx: &TcContext, direction: Direction) -> i32 {
         leave::go(ctx, mirrored, is_read);
         // Without the next program the host's stack has the packet, as it would have without podwire.
     }
-    if matches!(verdict, Verdict::Taken) {
-        watch::went_on(packet);
+    match verdict {
+        Verdict::Taken => watch::went_on(packet),
+        Verdict::Pass if matches!(direction, Direction::Egress) => watch::hand_over(packet),
+        _ => {}
     }
     verdict::code(verdict)
 }

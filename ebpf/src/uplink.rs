@@ -36,7 +36,7 @@ pub fn leaving(ctx: &TcContext) -> i32 {
         return verdict::NEXT;
     }
     packet.pull_headers();
-    if watch::tag_of(packet) == 0 {
+    if !watch::is_traced(packet) {
         return verdict::NEXT;
     }
     let (generation, facts) = (Maps.generation(), packet.facts());

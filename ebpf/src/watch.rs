@@ -3,7 +3,7 @@
 //!
 //! Nobody watches, as a rule: then a stage pays for one look at `WATCH`.
 
-use aya_ebpf::helpers::generated as helper;
+use aya_ebpf::{bindings::BPF_ANY, helpers::generated as helper};
 use podwire_core::{
     abi::{
         Action, Class, Component, Generation, INJECTED, Mode, ObservationCounters, ObservationRow, Reason,
@@ -139,6 +139,10 @@ const TELL_ALL: u32 = 8;
 pub const RECEIVED: u32 = 16;
 /// Beside a row's flags: nothing is told any more, but what has a tag still loses it.
 const OVER: u32 = 1 << 31;
+/// The same: it has no tag, and is known by its identity.
+const UNTAGGED: u32 = 1 << 30;
+/// What stands for the tag of such a packet.
+const NO_TAG: u32 = 1 << 8;
 
 #[inline(always)]
 fn say(packet: Skb, note: Note, after: u32) -> u32 {
@@ -172,6 +176,45 @@ pub fn tag_of(packet: Skb) -> u8 {
     if is_on(false) { look(packet) as u8 } else { 0 }
 }
 
+/// Whether a packet is traced, with a tag or without.
+#[inline(always)]
+pub fn is_traced(packet: Skb) -> bool {
+    is_on(false) && look(packet) != 0
+}
+
+/// A packet goes to the host's stack, which may send it anywhere: it goes without its tag, and is known by its identity
+/// where podwire sees it again.
+#[inline(always)]
+pub fn hand_over(packet: Skb) {
+    if !is_on(false) || flags() & WatchRow::FLAG_TRANSLATED == 0 {
+        return;
+    }
+    let tag = look(packet);
+    if tag != 0 && tag != NO_TAG {
+        set_dscp(packet, global::await_untagged());
+    }
+}
+
+/// Leaves rows for the traced packet of row 0 of `OBSERVATION`. Returns [`DSCP`] and the value that it gets, or 1.
+#[inline(always)]
+pub fn await_untagged() -> u32 {
+    let Some(draft) = maps::OBSERVATION.get_ptr_mut(0) else {
+        return 1;
+    };
+    // SAFETY: a per-CPU row; the program is not interrupted by another one on this CPU's hooks.
+    let Draft { key, other, trace, row } = unsafe { &mut *draft };
+    if trace.flags & TraceRow::FLAG_TRANSLATED == 0 {
+        return 1;
+    }
+    trace.flags &= !OVER;
+    let untagged = key.untagged(row.identity);
+    *other = untagged.to_any();
+    let _ = maps::TRACES.insert(&*other, &*trace, BPF_ANY as u64);
+    *other = untagged.from_any();
+    let _ = maps::TRACES.insert(&*other, &*trace, BPF_ANY as u64);
+    DSCP | trace.original << 8
+}
+
 /// Reads a packet and finds its trace, for what is said of it next. Returns its tag, 0 when it is not traced.
 #[inline(always)]
 fn look(packet: Skb) -> u32 {
@@ -192,19 +235,23 @@ pub fn find_trace(packet: Skb) -> u32 {
     draft.trace.number = 0;
     let copied = packet.mark() != 0 && packet.mark() == Maps.copy_mark();
     let tag = trace::tag(&packet, facts);
-    if tag == 0 || copied {
+    if copied || tag == 0 && flags() & WatchRow::FLAG_TRANSLATED == 0 {
         return 0;
     }
     let now = Maps.now();
-    let Some(found) = find(draft, facts, tag) else {
+    let Some(found) = find(draft, &packet, facts, tag) else {
         return 0;
     };
     draft.trace = *found;
+    let has_tag = draft.key.tag & TraceKey::UNTAGGED == 0;
+    if !has_tag {
+        draft.trace.flags |= UNTAGGED;
+    }
     if found.until <= now {
         draft.trace.flags |= OVER;
     }
     draft.row.identity = trace::identity(&packet, facts);
-    tag as u32
+    if has_tag { tag as u32 } else { NO_TAG }
 }
 
 /// Says that copies were made, one for each policy.
@@ -290,6 +337,9 @@ pub fn write(packet: Skb, word: u32, ifindex: u32, policy: u32, number: u32) -> 
     if word >> 8 & ENDS != 0 && trace.flags & TraceRow::FLAG_ENDS != 0 {
         return ENDED;
     }
+    if trace.flags & UNTAGGED != 0 {
+        return tell_all;
+    }
     tell_all | DSCP | trace.original << 8
 }
 
@@ -322,14 +372,15 @@ fn is_unguarded(word: u32, ifindex: u32) -> bool {
     !row.is_some_and(|row| row.is_guarded())
 }
 
-/// The trace of a packet with this tag.
+/// The trace of a packet with this tag, or without one where the host's stack has had it: then the key says so.
 #[inline(always)]
-pub fn find<'a>(draft: &mut Draft, facts: &Facts, tag: u8) -> Option<&'a TraceRow> {
+pub fn find<'a, P: Packet>(draft: &mut Draft, packet: &P, facts: &Facts, tag: u8) -> Option<&'a TraceRow> {
     draft.key = trace::key(facts, tag);
-    let exact = look_up(&draft.key);
-    if exact.is_some() || flags() & WatchRow::FLAG_TRANSLATED == 0 {
-        return exact;
+    let tagged = if tag == 0 { None } else { look_up(&draft.key) };
+    if tagged.is_some() || flags() & WatchRow::FLAG_TRANSLATED == 0 {
+        return tagged;
     }
+    draft.key = draft.key.untagged(trace::identity(packet, facts));
     draft.other = draft.key.to_any();
     let moved = look_up(&draft.other);
     if moved.is_some() {

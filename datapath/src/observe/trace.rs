@@ -103,9 +103,6 @@ impl Trace {
             ..TraceRow::default()
         };
         let mut rows = vec![(key, row)];
-        if self.options.translated {
-            rows.extend([(key.to_any(), row), (key.from_any(), row)]);
-        }
         if self.options.replies {
             const NOT: u32 = TraceRow::FLAG_REPLIES | TraceRow::FLAG_ENDS | TraceRow::FLAG_RECEIVED;
             let flags = row.flags & !NOT | TraceRow::FLAG_REPLY;

@@ -3,7 +3,7 @@
 //! A trace ends at its deadline in the datapath itself, whatever becomes of who began it. Its rows stay for a while
 //! longer: packets on their way lose their tag by them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use aya::maps::MapData;
@@ -19,24 +19,29 @@ use crate::sys::wait_for_packets;
 
 /// Windows in a second; see [`WatchRow::drops`].
 const WINDOWS: u32 = 10;
-/// How long the rows of an ended trace stay, at the least.
+/// How long the rows of an ended trace stay.
 const GRACE: Duration = Duration::from_secs(2);
+/// The same of those of an earlier run: an agent that starts is busy with other things first.
+const LEFT: Duration = Duration::from_secs(10);
 /// Between two looks at all rows: each asks the kernel for every one.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Says what is watched. Dropping it ends all traces.
+/// Says what is watched. Dropping it ends all traces; packets on their way still lose their tag, by rows that the next one
+/// removes.
 pub struct Watcher {
     row: Table<WatchRow>,
     traces: aya::maps::HashMap<MapData, Row<TraceKey>, Row<TraceRow>>,
     matches: Matches,
-    /// Deadlines of flows.
-    until: HashMap<TraceKey, u64>,
+    /// Deadlines of flows, and whether they may be translated.
+    until: HashMap<TraceKey, (u64, bool)>,
     /// Flags and deadlines of live traces, by number.
     live: HashMap<u32, (TraceKind, u64)>,
-    /// Traces that ended, and how long their rows stay; rows that the datapath itself made are among them.
+    /// Traces that ended, and when they may be forgotten; rows that the datapath itself made are theirs.
     ended: HashMap<u32, Instant>,
-    /// When the next of them may be forgotten; `None` when there is none.
-    sweep_at: Option<Instant>,
+    /// Until when there are rows of an earlier run, and whether some are of translated flows.
+    left: Option<(Instant, bool)>,
+    /// When all rows were last looked at.
+    swept: Instant,
     /// The most drops per second and CPU.
     drops: Option<u32>,
     uplink: bool,
@@ -60,11 +65,14 @@ impl Watcher {
             until: HashMap::new(),
             live: HashMap::new(),
             ended: HashMap::new(),
-            sweep_at: None,
+            left: None,
+            swept: Instant::now(),
             drops: None,
             uplink: false,
         };
-        watcher.silence()?;
+        let over = watcher.end_all()?;
+        watcher.left = over.map(|translated| (Instant::now() + LEFT, translated));
+        watcher.tell()?;
         // What stages still say of an earlier run's traces is said before the count begins.
         wait_for_packets();
         Ok(watcher)
@@ -86,7 +94,7 @@ impl Watcher {
         self.ended.remove(&trace.number);
         for (key, row) in rows {
             self.traces.insert(Row(key), Row(row), 0).context(|| "writing map TRACES".into())?;
-            self.until.insert(key, until);
+            self.until.insert(key, (until, trace.options.translated));
         }
         self.tell()
     }
@@ -128,9 +136,7 @@ impl Watcher {
     pub fn end(&mut self, number: u32) -> Result<(), Error> {
         self.matches.end(number)?;
         self.live.remove(&number);
-        let until = Instant::now() + GRACE;
-        self.ended.insert(number, until);
-        self.sweep_at.get_or_insert(until);
+        self.ended.entry(number).or_insert_with(|| Instant::now() + GRACE);
         self.tell()
     }
 
@@ -154,26 +160,28 @@ impl Watcher {
         }
         let gone = now.saturating_sub(GRACE.as_nanos() as u64);
         let over: Vec<TraceKey> =
-            self.until.iter().filter(|(_, until)| **until <= gone).map(|(key, _)| *key).collect();
+            self.until.iter().filter(|(_, (until, _))| *until <= gone).map(|(key, _)| *key).collect();
         for key in &over {
             self.forget(key)?;
         }
-        if self.sweep_at.is_some_and(|at| at <= Instant::now()) {
-            self.sweep()?;
+        let now = Instant::now();
+        let due = self.ended.values().chain(self.left.as_ref().map(|(at, _)| at)).any(|at| *at <= now);
+        if due && self.swept.elapsed() >= PAUSE {
+            self.sweep(now)?;
+            self.swept = now;
         }
         self.tell()
     }
 
     /// Removes the rows of traces that ended a while ago, those included that the datapath made.
-    fn sweep(&mut self) -> Result<(), Error> {
-        let at = Instant::now();
-        let ended: HashSet<u32> =
-            self.ended.extract_if(|_, until| *until <= at).map(|(number, _)| number).collect();
-        self.sweep_at = (!self.ended.is_empty()).then(|| at + PAUSE);
+    fn sweep(&mut self, at: Instant) -> Result<(), Error> {
+        let ended: HashMap<u32, Instant> = self.ended.extract_if(|_, until| *until <= at).collect();
+        self.left = self.left.filter(|(until, _)| *until > at);
         let now = monotonic_ns();
         let rows: Vec<_> = self.traces.iter().filter_map(Result::ok).collect();
         for (key, row) in rows {
-            if ended.contains(&row.0.number) || row.0.until.saturating_add(GRACE.as_nanos() as u64) <= now {
+            let over = row.0.until.saturating_add(GRACE.as_nanos() as u64) <= now;
+            if ended.contains_key(&row.0.number) || over && self.left.is_none() {
                 self.until.remove(&key.0);
                 remove(&mut self.traces, &key.0)?;
             }
@@ -184,7 +192,7 @@ impl Watcher {
     /// How many flows are traced.
     pub fn traces(&self) -> usize {
         let now = monotonic_ns();
-        self.until.values().filter(|until| **until > now).count()
+        self.until.values().filter(|(until, _)| *until > now).count()
     }
 
     /// Rows that the datapath has for traced flows, those included whose trace is over.
@@ -213,9 +221,11 @@ impl Watcher {
     /// Says in the datapath whether anything is watched.
     fn tell(&mut self) -> Result<(), Error> {
         let mut row = WatchRow::default();
-        let busy = !self.until.is_empty() || !self.live.is_empty() || self.sweep_at.is_some();
+        let over = !self.ended.is_empty() || self.left.is_some();
+        let busy = !self.until.is_empty() || !self.live.is_empty() || over;
         let replies = self.until.keys().any(|key| key.tag == 0);
-        let translated = self.until.keys().any(|key| key.source == [0; 2] || key.destination == [0; 2]);
+        let translated =
+            self.until.values().any(|(_, some)| *some) || self.left.is_some_and(|(_, some)| some);
         let of_live = |of: fn(&TraceKind) -> bool| self.live.values().any(|(kind, _)| of(kind));
         let flags = [
             (busy, WatchRow::FLAG_TRACES),
@@ -229,11 +239,26 @@ impl Watcher {
         self.row.set(0, row)
     }
 
-    fn silence(&mut self) -> Result<(), Error> {
+    /// Ends all traces. Whether there were rows, and if so, whether some are of translated flows.
+    fn end_all(&mut self) -> Result<Option<bool>, Error> {
         self.matches.clear()?;
-        self.row.set(0, WatchRow::default())?;
-        let left: Vec<_> = self.traces.keys().filter_map(Result::ok).collect();
-        left.iter().try_for_each(|key| remove(&mut self.traces, &key.0))
+        let now = monotonic_ns();
+        let rows: Vec<_> = self.traces.iter().filter_map(Result::ok).collect();
+        for (key, row) in rows.iter().filter(|(_, row)| row.0.until > now) {
+            let over = TraceRow { until: now, ..row.0 };
+            self.traces.insert(*key, Row(over), 0).context(|| "writing map TRACES".into())?;
+        }
+        Ok((!rows.is_empty()).then(|| rows.iter().any(|(key, _)| is_untagged(&key.0))))
+    }
+
+    /// Leaves of what is watched only what takes tags off.
+    fn silence(&mut self) -> Result<(), Error> {
+        let flags = match self.end_all()? {
+            Some(true) => WatchRow::FLAG_TRACES | WatchRow::FLAG_TRANSLATED,
+            Some(false) => WatchRow::FLAG_TRACES,
+            None => 0,
+        };
+        self.row.set(0, WatchRow { flags, ..WatchRow::default() })
     }
 }
 
@@ -243,6 +268,11 @@ impl Drop for Watcher {
             tracing::warn!(%error, "traces could not be ended before their time");
         }
     }
+}
+
+/// Whether a row is of a packet that the host's stack has.
+fn is_untagged(key: &TraceKey) -> bool {
+    key.tag & TraceKey::UNTAGGED != 0
 }
 
 /// A time to come, by the monotonic clock.

@@ -1,10 +1,11 @@
 //! One trace on this node. In: its plan. Out: states, each as something is known, the last one when it is over.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use podwire_datapath::traceflow::{End, Running, Story, Tracer, end_of};
 use podwire_datapath::{Capture, Injector, Observation};
+use tokio::time::{Instant, timeout_at};
 
 use super::plan::{Plan, flow};
 use super::state::{Phase, State};
@@ -144,17 +145,26 @@ pub async fn alone(here: Here<'_>, mut local: Local, mut state: State, tell: imp
         return state.failed(why);
     }
     tell(&state);
-    let mut told = Instant::now();
+    // When what was seen since is told.
+    let mut due: Option<Instant> = None;
     while !local.is_over() {
-        if local.next().await.is_none() {
-            local.show(&here, &mut state);
-            let why = local.unfinished();
-            return state.failed(why);
+        let seen = match due {
+            Some(at) => timeout_at(at, local.next()).await,
+            None => Ok(local.next().await),
+        };
+        match seen {
+            Ok(Some(_)) => due = due.or_else(|| Some(Instant::now() + PAUSE)),
+            Ok(None) => {
+                local.show(&here, &mut state);
+                let why = local.unfinished();
+                return state.failed(why);
+            }
+            Err(_) => {}
         }
-        if told.elapsed() > PAUSE {
+        if due.is_some_and(|at| at <= Instant::now()) {
             local.show(&here, &mut state);
             tell(&state);
-            told = Instant::now();
+            due = None;
         }
     }
     local.show(&here, &mut state);

@@ -137,8 +137,9 @@ impl WatchRow {
 
 /// Key of map `TRACES`: the tag and the flow, both of which a packet must have to be traced.
 ///
-/// Destination and destination port 0: whatever they were translated to. The same for the source. Tag 0: the answer to a
-/// traced packet, which gets its tag where it is first seen.
+/// Tag 0: the answer to a traced packet, which gets its tag where it is first seen. [`UNTAGGED`](Self::UNTAGGED) and an
+/// identity: a packet that the host's stack has, without its tag; then destination and destination port are 0, whatever
+/// they were translated to, or those of the source.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TraceKey {
@@ -185,7 +186,7 @@ impl TraceRow {
     pub const FLAG_REPLY: u32 = 1 << 2;
     /// The answer is traced as well.
     pub const FLAG_REPLIES: u32 = 1 << 3;
-    /// It goes on where the destination is translated.
+    /// It goes on behind the host's stack, which may translate it.
     pub const FLAG_TRANSLATED: u32 = 1 << 4;
     /// The packet comes from another node, without its tag.
     pub const FLAG_RECEIVED: u32 = 1 << 5;

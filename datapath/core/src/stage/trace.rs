@@ -86,6 +86,15 @@ impl TraceKey {
         Self { tag, ..*self }
     }
 
+    /// [`tag`](Self::tag) of a packet without a tag, beside its identity: where the host's stack has it.
+    pub const UNTAGGED: u32 = 1 << 31;
+
+    /// The key of a packet of the flow that is known by its [`identity`].
+    #[inline(always)]
+    pub const fn untagged(&self, identity: u32) -> Self {
+        self.tagged(identity | Self::UNTAGGED)
+    }
+
     /// Whatever the destination is translated to.
     #[inline(always)]
     pub const fn to_any(&self) -> Self {
