@@ -209,10 +209,15 @@ pub fn await_untagged() -> u32 {
     trace.flags &= !OVER;
     let untagged = key.untagged(row.identity);
     *other = untagged.to_any();
-    let _ = maps::TRACES.insert(&*other, &*trace, BPF_ANY as u64);
+    keep(other, trace);
     *other = untagged.from_any();
-    let _ = maps::TRACES.insert(&*other, &*trace, BPF_ANY as u64);
+    keep(other, trace);
     DSCP | trace.original << 8
+}
+
+#[inline(always)]
+fn keep(key: &TraceKey, row: &TraceRow) {
+    let _ = maps::TRACES.insert(key, row, BPF_ANY as u64);
 }
 
 /// Reads a packet and finds its trace, for what is said of it next. Returns its tag, 0 when it is not traced.
