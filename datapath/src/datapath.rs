@@ -133,6 +133,8 @@ pub struct Datapath {
     exits_are_seen: bool,
     /// A program tells what the kernel's own stack drops.
     kernel_drops: Option<kernel::Attached>,
+    /// It knows where the kernel has what it looks at.
+    kernel_is_described: bool,
     /// The endpoints of this node among the targets of the generation in force.
     pods: Vec<(u32, String)>,
     _log: Option<LogCarrier>,
@@ -197,6 +199,7 @@ impl Datapath {
             traced: BTreeSet::new(),
             exits_are_seen: false,
             kernel_drops: None,
+            kernel_is_described: false,
             pods: Vec::new(),
             _log: log,
             options,
@@ -204,7 +207,6 @@ impl Datapath {
         let links = datapath.netdev.links()?;
         datapath.ensure_private_devices(&links)?;
         datapath.find_attached(&links)?;
-        datapath.describe_kernel()?;
         datapath.find_returns()?;
         Ok(datapath)
     }

@@ -20,7 +20,7 @@ const PREFIX: &str = "SKB_DROP_REASON_";
 
 impl Datapath {
     /// Tells the program where the kernel has what it looks at.
-    pub(super) fn describe_kernel(&mut self) -> Result<(), Error> {
+    fn describe_kernel(&mut self) -> Result<(), Error> {
         let Some(btf) = Btf::of_kernel() else {
             tracing::info!("this kernel has no BTF: traces do not tell what its own stack drops");
             return Ok(());
@@ -54,6 +54,10 @@ impl Datapath {
         }
         if self.kernel_drops.is_some() {
             return Ok(());
+        }
+        // Some megabytes to read: not before somebody traces.
+        if !std::mem::replace(&mut self.kernel_is_described, true) {
+            self.describe_kernel()?;
         }
         let Some(Ok(program)) = self.bpf.program_mut(KERNEL_DROPS).map(<&mut RawTracePoint>::try_from) else {
             return Ok(());
