@@ -33,6 +33,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 const LATER: Duration = Duration::from_secs(1);
 /// Before a write that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(300);
+/// The same of one that failed often.
+const SELDOM: Duration = Duration::from_secs(5);
 /// Between two states that are written while a trace goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -318,23 +320,20 @@ impl Part {
         }
     }
 
-    /// The last word; tried again for a while when the server is away.
+    /// The last word; tried again for as long as the server is away.
     async fn end(&self, state: State) -> Result<(), String> {
         let name = self.latest().name_any();
-        let mut last = String::new();
-        for _ in 0..100 {
+        let mut pause = AGAIN;
+        loop {
             match self.server.say(self.group, &name, &state.status()).await {
                 Ok(()) => return Ok(()),
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-                Err(error) => {
-                    last = short(&error);
-                    // Whoever waits here is told all the same.
-                    self.told.send_replace(self.merged(&state, &last));
-                }
+                // Whoever waits here is told all the same.
+                Err(error) => drop(self.told.send_replace(self.merged(&state, &short(&error)))),
             }
-            sleep(AGAIN).await;
+            sleep(pause).await;
+            pause = (pause * 2).min(SELDOM);
         }
-        Err(last)
     }
 
     /// The last word with what the others said so far, for when the server does not take it.
