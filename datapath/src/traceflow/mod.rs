@@ -31,6 +31,8 @@ use crate::observe::{
 
 /// Observations that may wait for one trace; more are lost, and counted.
 const QUEUE: usize = 4096;
+/// How long a tag is taken again last: longer than an ended trace's rows stay.
+const REST: Duration = Duration::from_secs(4);
 /// The longest pause between two looks at what has ended.
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -42,6 +44,8 @@ struct Shared {
     watcher: Mutex<Watcher>,
     running: Mutex<HashMap<u32, Route>>,
     captures: Mutex<(Captures, Vec<Capture>)>,
+    /// Tags of traces that have ended: their rows, which stay for a while, would keep the same flow from being traced.
+    resting: Mutex<Vec<(Instant, u8)>>,
     numbers: AtomicU32,
     account: Mutex<Account>,
     end: AtomicBool,
@@ -106,6 +110,7 @@ impl Tracer {
             watcher: Mutex::new(watcher),
             running: Mutex::default(),
             captures: Mutex::new((captures, Vec::new())),
+            resting: Mutex::default(),
             numbers: AtomicU32::new(1),
             account: Mutex::default(),
             end: AtomicBool::new(false),
@@ -130,7 +135,7 @@ impl Tracer {
             let mut running = lock(&self.0.running);
             let tag = match request.tag {
                 Some(tag) => tag,
-                None => free_tag(&running, &request.flows)?,
+                None => free_tag(&running, &lock(&self.0.resting), &request.flows)?,
             };
             let route = Route { queue, lost: lost.clone(), tag, flows: request.flows.clone() };
             running.insert(number, route);
@@ -192,11 +197,14 @@ impl Tracer {
 }
 
 /// A tag that no other trace of these flows has, and few others.
-fn free_tag(running: &HashMap<u32, Route>, flows: &[Flow]) -> Result<u8, Error> {
+fn free_tag(running: &HashMap<u32, Route>, resting: &[(Instant, u8)], flows: &[Flow]) -> Result<u8, Error> {
     let may = |tag| {
         !running.values().any(|route| route.tag == tag && route.flows.iter().any(|f| flows.contains(f)))
     };
-    let users = |tag| running.values().filter(|route| route.tag == tag).count();
+    let users = |tag| {
+        let rest = resting.iter().filter(|(since, used)| *used == tag && since.elapsed() < REST);
+        running.values().filter(|route| route.tag == tag).count() + rest.count()
+    };
     tags::choose(may, users)
         .ok_or_else(|| Error::new(ErrorKind::TableFull, "every tag is taken by a trace of the same packets"))
 }
@@ -294,6 +302,11 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         lock(&self.tracer.0.running).remove(&self.number);
+        {
+            let mut resting = lock(&self.tracer.0.resting);
+            resting.retain(|(since, _)| since.elapsed() < REST);
+            resting.push((Instant::now(), self.tag));
+        }
         if let Err(error) = lock(&self.tracer.0.watcher).end(self.number) {
             tracing::warn!(%error, "a trace could not be ended before its time");
         }
