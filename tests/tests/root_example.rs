@@ -1,5 +1,7 @@
 //! The library's example does what the demo does, and leaves nothing.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result};
 use podwire_harness::{COLLECTOR_V4, Scratch, Topology};
 
@@ -14,13 +16,14 @@ fn root_the_thirty_line_agent_mirrors_a_pod() -> Result<()> {
     let child = scene
         .node
         .command(&example.to_string_lossy())
-        .args([&first.interface, COLLECTOR_V4, "4"])
+        .args([&first.interface, COLLECTOR_V4, "8"])
         .arg(&bpffs)
         .stdout(std::process::Stdio::piped())
         .spawn()
         .context("starting the example")?;
     // It is in force when request and answer are copied: the two hooks come one after the other.
-    for _ in 0..100 {
+    let patience = Instant::now() + Duration::from_secs(6);
+    while Instant::now() < patience {
         let before = scene.collector.counter(&device, "rx", "packets")?;
         first.netns.ping(&second.v4, 1, 8)?;
         if scene.collector.counter(&device, "rx", "packets")? >= before + 2 {

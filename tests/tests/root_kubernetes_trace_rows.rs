@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use podwire_harness::{ClusterOptions, Ping, Pod, SERVER_V4, SERVER_V6, Tagged, eventually};
 use podwire_tests::flows::{lasting, object, told};
-use podwire_tests::kubernetes::Followed;
+use podwire_tests::kubernetes::{Followed, entry};
 use serde_json::{Value, json};
 
 /// Source port of live datagrams.
@@ -165,7 +165,10 @@ fn root_kubernetes_every_row_out_of_the_cluster_is_as_expected() -> Result<()> {
     }
     // No node has it any more: dropped, with the reason, live and made alike.
     followed.server.apply(&policy("node-9"))?;
-    followed.every_node_says("eg", "foobar", "Dropping", "")?;
+    eventually("the first node drops", || {
+        let status = followed.status("eg", "foobar")?;
+        Ok(entry(&status, away).is_some_and(|entry| entry["state"] == "Dropping"))
+    })?;
     for (number, case) in cases().into_iter().enumerate() {
         let server = if case.v6 { SERVER_V6 } else { SERVER_V4 };
         let over = run(&followed, &format!("none-{number}"), case, &away.pods[0], server, 1)?;
