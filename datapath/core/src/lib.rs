@@ -1,5 +1,5 @@
 //! What the kernel side and the user side of podwire share: one truth for map rows ([`abi`]), wire formats
-//! ([`wire`]) and the pipeline ([`stage`]).
+//! ([`wire`]), the pipeline ([`stage`]) and the fast path's meeting point ([`xsk`]).
 //!
 //! The crate is `no_std`, allocates nothing and depends on nothing. The BPF programs, the library, the tests'
 //! reference model and the fuzz targets all run this same code.
@@ -14,3 +14,4 @@
 pub mod abi;
 pub mod stage;
 pub mod wire;
+pub mod xsk;

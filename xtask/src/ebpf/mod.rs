@@ -1,5 +1,6 @@
-//! Builds the BPF programs. In: the crates podwire-ebpf and podwire-core. Out: `datapath/bpf/podwire.bpf.o`, an ELF
-//! object with BTF and without DWARF, and its record with the hashes of sources and object.
+//! Builds the BPF programs. In: the crates podwire-ebpf and podwire-core. Out: `datapath/bpf/podwire.bpf.o` and
+//! `datapath/bpf/xsk.bpf.o`, ELF objects with BTF and without DWARF, and their record with the hashes of sources and
+//! objects.
 
 pub mod compiler;
 pub mod linker;
@@ -25,8 +26,9 @@ use compiler::Compiler;
 use linker::Linker;
 use record::Record;
 
-/// The object and its record, from the workspace's root.
+/// The objects and their record, from the workspace's root.
 const OBJECT: &str = "datapath/bpf/podwire.bpf.o";
+const XSK_OBJECT: &str = "datapath/bpf/xsk.bpf.o";
 const RECORD: &str = "datapath/bpf/podwire.bpf.sha256";
 const TARGET: &str = "bpfel-unknown-none";
 /// Builds of the library for tests load the object that this variable names instead of their own.
@@ -66,6 +68,7 @@ pub fn command(options: &Options, install: bool) -> Result<ExitCode> {
     let record = Record {
         sources: sources::hash(&root)?,
         object: sources::hash_file(&object)?,
+        xsk_object: sources::hash_file(&root.join(XSK_OBJECT))?,
         toolchain: toolchain.identity(),
     };
     fs::write(root.join(RECORD), record.render()).with_context(|| format!("cannot write {RECORD}"))?;
@@ -84,8 +87,10 @@ pub fn check(root: &Path) -> Result<Record> {
     if record.sources != sources::hash(root)? {
         bail!("{OBJECT} was built from other sources: run `cargo xtask ebpf` and commit datapath/bpf");
     }
-    if record.object != sources::hash_file(&root.join(OBJECT))? {
-        bail!("{OBJECT} is not the object of its record: run `cargo xtask ebpf` and commit datapath/bpf");
+    for (object, hash) in [(OBJECT, &record.object), (XSK_OBJECT, &record.xsk_object)] {
+        if *hash != sources::hash_file(&root.join(object))? {
+            bail!("{object} is not the object of its record: run `cargo xtask ebpf` and commit datapath/bpf");
+        }
     }
     Ok(record)
 }
@@ -101,11 +106,16 @@ pub fn rebuild(root: &Path, record: &Record) -> Result<PathBuf> {
     if identity != record.toolchain {
         anstream::eprintln!("  the object in the repository was built by {}", record.toolchain);
         anstream::eprintln!("  this one by {identity}: their bytes may differ");
-    } else if sources::hash_file(&object)? != record.object {
-        bail!(
-            "the same toolchain ({identity}) built other bytes than {OBJECT} has: \
-             run `cargo xtask ebpf` and commit datapath/bpf"
-        );
+    } else {
+        let built = [(OBJECT, &object, &record.object), (XSK_OBJECT, &beside(&object), &record.xsk_object)];
+        for (name, built, hash) in built {
+            if sources::hash_file(built)? != *hash {
+                bail!(
+                    "the same toolchain ({identity}) built other bytes than {name} has: \
+                     run `cargo xtask ebpf` and commit datapath/bpf"
+                );
+            }
+        }
     }
     Ok(object)
 }
@@ -118,6 +128,12 @@ pub fn build_aside(root: &Path) -> Result<PathBuf> {
     let object = workspace::target()?.join("bpf/podwire.rebuilt.bpf.o");
     Toolchain::find()?.build(root, false, &object)?;
     Ok(object)
+}
+
+/// Where the second object lies: beside the first, under the name that the library looks for.
+fn beside(object: &Path) -> PathBuf {
+    let name = object.file_name().unwrap_or_default().to_string_lossy();
+    object.with_file_name(name.replacen("podwire.", "xsk.", 1))
 }
 
 /// The preferred compiler that the workspace accepts and the linker fits.
@@ -157,7 +173,7 @@ impl Toolchain {
         format!("{}, LLVM {}, {linker}, {}", version.line, version.llvm, version.host_arch())
     }
 
-    /// Compiles, strips and puts the object at `to`.
+    /// Compiles, strips and puts the object at `to`, the second one beside it.
     fn build(&self, root: &Path, log: bool, to: &Path) -> Result<()> {
         // Its own target folder: the flags would make every host build start anew.
         let target_dir = workspace::target()?.join("bpf");
@@ -178,14 +194,17 @@ impl Toolchain {
         }
         workspace::run(&mut cargo, "the build of the BPF programs")?;
 
-        let built = target_dir.join(TARGET).join("release/podwire");
+        let built = target_dir.join(TARGET).join("release");
         if let Some(folder) = to.parent() {
             fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        // DWARF is nine tenths of the object; the loader wants BTF only, which this keeps.
-        let mut strip = Command::new(&self.strip);
-        strip.arg("--strip-debug").arg(&built).arg("-o").arg(to);
-        workspace::run(&mut strip, "llvm-strip of the BPF object")
+        for (name, to) in [("podwire", to), ("podwire-xsk", &beside(to))] {
+            // DWARF is nine tenths of the object; the loader wants BTF only, which this keeps.
+            let mut strip = Command::new(&self.strip);
+            strip.arg("--strip-debug").arg(built.join(name)).arg("-o").arg(to);
+            workspace::run(&mut strip, "llvm-strip of the BPF object")?;
+        }
+        Ok(())
     }
 
     /// The compiler's flags; no path of this machine stays in the object, so that it is the same everywhere.

@@ -12,6 +12,8 @@ pub struct Record {
     pub sources: String,
     /// SHA-256 of the object.
     pub object: String,
+    /// SHA-256 of the XDP program's object.
+    pub xsk_object: String,
     /// Compiler, linker and host. The same toolchain gives the same bytes.
     pub toolchain: String,
 }
@@ -19,8 +21,8 @@ pub struct Record {
 impl Record {
     /// As it stands in the file.
     pub fn render(&self) -> String {
-        let Self { sources, object, toolchain } = self;
-        format!("{HEADER}sources   {sources}\nobject    {object}\ntoolchain {toolchain}\n")
+        let Self { sources, object, xsk_object, toolchain } = self;
+        format!("{HEADER}sources   {sources}\nobject    {object}\nxsk       {xsk_object}\ntoolchain {toolchain}\n")
     }
 
     /// Reads the file.
@@ -32,7 +34,12 @@ impl Record {
             let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             value.map(|value| value.trim().to_owned()).with_context(|| format!("no line `{name}`"))
         };
-        Ok(Self { sources: field("sources")?, object: field("object")?, toolchain: field("toolchain")? })
+        Ok(Self {
+            sources: field("sources")?,
+            object: field("object")?,
+            xsk_object: field("xsk")?,
+            toolchain: field("toolchain")?,
+        })
     }
 }
 
@@ -45,6 +52,7 @@ mod tests {
         let record = Record {
             sources: "ab".repeat(32),
             object: "cd".repeat(32),
+            xsk_object: "ef".repeat(32),
             toolchain: "rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8, bpf-linker 0.13.0, x86_64"
                 .to_owned(),
         };
@@ -53,6 +61,6 @@ mod tests {
 
     #[test]
     fn a_missing_line_is_named() {
-        assert!(Record::parse("sources 00\nobject 11\n").unwrap_err().to_string().contains("toolchain"));
+        assert!(Record::parse("sources 00\nobject 11\nxsk 22\n").unwrap_err().to_string().contains("toolchain"));
     }
 }

@@ -1,0 +1,102 @@
+//! A receive queue and its worker. In: a frame for it. Out: the XDP verdict.
+
+use aya_ebpf::{bindings::xdp_action, helpers::generated as helper, programs::XdpContext};
+use podwire_core::xsk::{
+    Action, Admission, ConfigRow, QueueRow, Shared, admit,
+    credit::{self},
+};
+
+use crate::{atomic, frame::Frame, maps};
+
+pub struct Queue {
+    index: u32,
+    row: *mut QueueRow,
+}
+
+impl Queue {
+    #[inline(always)]
+    pub fn of(ctx: &XdpContext) -> Option<Self> {
+        let index = ctx.rx_queue_index();
+        let row = maps::QUEUES.get_ptr_mut(index)?;
+        Some(Self { index, row })
+    }
+
+    /// Hands a frame to the worker, or does what shall be done without one.
+    #[inline(always)]
+    pub fn give(&self, config: &ConfigRow, frame: &Frame) -> u32 {
+        let buffers = credit::buffers(frame.len(), config.room);
+        if buffers > config.buffers {
+            return self.without(config, |row| &raw mut row.long_packets);
+        }
+        // SAFETY: the helper takes nothing.
+        let now = unsafe { helper::bpf_ktime_get_ns() };
+        match admit(self, now, config.patience, buffers as u64) {
+            Admission::Dead => self.without(config, |row| &raw mut row.dead_packets),
+            Admission::Behind => self.without(config, |row| &raw mut row.behind_packets),
+            Admission::Handed => match maps::SOCKETS.redirect(self.index, xdp_action::XDP_ABORTED as u64) {
+                Ok(verdict) => {
+                    self.count(|row| &raw mut row.handed_packets);
+                    verdict
+                }
+                Err(_) => {
+                    let _ = self.add_used((buffers as u64).wrapping_neg());
+                    self.without(config, |row| &raw mut row.unbound_packets)
+                }
+            },
+        }
+    }
+
+    /// A later fragment that goes on to the stack.
+    #[inline(always)]
+    pub fn count_orphan(&self) {
+        self.count(|row| &raw mut row.orphan_packets);
+    }
+
+    #[inline(always)]
+    fn without(&self, config: &ConfigRow, counter: impl FnOnce(&mut QueueRow) -> *mut u64) -> u32 {
+        self.count(counter);
+        let verdict = act(config);
+        if verdict == xdp_action::XDP_DROP {
+            self.count(|row| &raw mut row.dropped_packets);
+        }
+        verdict
+    }
+
+    #[inline(always)]
+    fn count(&self, counter: impl FnOnce(&mut QueueRow) -> *mut u64) {
+        // SAFETY: the row lives as long as the map.
+        unsafe { atomic::fetch_add(counter(&mut *self.row), 1) };
+    }
+}
+
+/// What shall be done with a frame that no worker takes.
+#[inline(always)]
+pub fn act(config: &ConfigRow) -> u32 {
+    if config.action == Action::Bypass as u32 {
+        return maps::BYPASS.redirect(0, xdp_action::XDP_DROP as u64).unwrap_or(xdp_action::XDP_DROP);
+    }
+    if config.action == Action::Drop as u32 {
+        return xdp_action::XDP_DROP;
+    }
+    xdp_action::XDP_PASS
+}
+
+impl Shared for Queue {
+    #[inline(always)]
+    fn beat(&self) -> u64 {
+        // SAFETY: the row lives as long as the map; an aligned word is read whole.
+        unsafe { (&raw const (*self.row).beat).read_volatile() }
+    }
+
+    #[inline(always)]
+    fn credit(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { (&raw const (*self.row).credit).read_volatile() }
+    }
+
+    #[inline(always)]
+    fn add_used(&self, buffers: u64) -> u64 {
+        // SAFETY: as above.
+        unsafe { atomic::fetch_add(&raw mut (*self.row).used, buffers) }
+    }
+}
