@@ -42,6 +42,8 @@ mod status;
 #[allow(unsafe_code, reason = "system calls that no crate of ours wraps")]
 mod sys;
 pub mod traceflow;
+#[cfg(feature = "xsk")]
+pub mod xsk;
 
 pub use datapath::{Datapath, Options};
 pub use desired::{

@@ -37,6 +37,7 @@ plain!(TunnelKey, RelayRow, GuardCounters, u64);
 plain!(KernelRow, NetworkRow, TargetRow, EgressRow, AddressRow, EgressCounters);
 plain!(WatchRow, TraceKey, TraceRow, ObservationRow, ObservationCounters);
 plain!(MatchRow, MatchBlock, CaptureRow, u32);
+plain!(podwire_core::xsk::ConfigRow, podwire_core::xsk::IdKey);
 
 // SAFETY: `Plain` is implemented for such types only, here above.
 unsafe impl<T: Plain> aya::Pod for Row<T> {}

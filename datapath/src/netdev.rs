@@ -232,6 +232,35 @@ impl Netdev {
     }
 }
 
+/// The other end of a veth pair, when it is in the caller's network namespace. On a thread of its own: callers may
+/// be inside a runtime.
+#[cfg(feature = "xsk")]
+pub(crate) fn peer_of(interface: &str) -> Option<String> {
+    let interface = interface.to_owned();
+    std::thread::spawn(move || {
+        let netdev = Netdev::open().ok()?;
+        let links = netdev.handle.link().get().execute().try_collect::<Vec<_>>();
+        let links = netdev.runtime.block_on(links).ok()?;
+        let named = |message: &LinkMessage, wanted: &str| {
+            message.attributes.iter().any(|one| matches!(one, LinkAttribute::IfName(name) if name == wanted))
+        };
+        let own = links.iter().find(|message| named(message, &interface))?;
+        let elsewhere = own.attributes.iter().any(|one| matches!(one, LinkAttribute::LinkNetNsId(_)));
+        let index = own.attributes.iter().find_map(|one| match one {
+            LinkAttribute::Link(index) => Some(*index),
+            _ => None,
+        })?;
+        let other = links.iter().find(|message| message.header.index == index && !elsewhere)?;
+        other.attributes.iter().find_map(|one| match one {
+            LinkAttribute::IfName(name) => Some(name.clone()),
+            _ => None,
+        })
+    })
+    .join()
+    .ok()
+    .flatten()
+}
+
 fn read_link(message: &LinkMessage) -> Option<(String, Link)> {
     let flags = message.header.flags;
     let mut link = Link {

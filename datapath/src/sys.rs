@@ -22,16 +22,53 @@ pub(crate) fn without_offload(interface: &str) -> io::Result<()> {
     OFF.into_iter().try_for_each(|command| set_flag(&socket, interface, command, false))
 }
 
-/// `struct ethtool_value` of linux/ethtool.h.
-#[repr(C)]
-struct EthtoolValue {
-    command: u32,
-    data: u32,
+/// Switches generic receive offload of a device on.
+#[cfg(feature = "xsk")]
+pub(crate) fn with_gro(interface: &str) -> io::Result<()> {
+    /// `ETHTOOL_SGRO` of linux/ethtool.h.
+    const GRO: u32 = 0x2c;
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))?;
+    set_flag(&socket, interface, GRO, true)
 }
 
-fn set_flag(socket: &std::net::UdpSocket, interface: &str, command: u32, on: bool) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
-    let mut value = EthtoolValue { command, data: u32::from(on) };
+/// `struct ethtool_channels` of linux/ethtool.h.
+#[cfg(feature = "xsk")]
+#[repr(C)]
+#[derive(Default)]
+struct EthtoolChannels {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    send: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// How many receive queues a device uses; `None` when its driver does not say.
+#[cfg(feature = "xsk")]
+pub(crate) fn receive_queues(interface: &str) -> Option<u32> {
+    /// `ETHTOOL_GCHANNELS` of linux/ethtool.h.
+    const CHANNELS: u32 = 0x3c;
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    let mut value = EthtoolChannels { command: CHANNELS, ..EthtoolChannels::default() };
+    let mut request = named(interface).ok()?;
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    ask_device(&socket, libc::SIOCETHTOOL, &mut request).ok()?;
+    Some(value.receive + value.combined)
+}
+
+/// Bytes of the network layer that a device takes.
+#[cfg(feature = "xsk")]
+pub(crate) fn mtu(interface: &str) -> io::Result<u32> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))?;
+    let mut request = named(interface)?;
+    ask_device(&socket, libc::SIOCGIFMTU, &mut request)?;
+    // SAFETY: the request was answered with this member.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
+}
+
+/// A request about a device.
+fn named(interface: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zero is a value of this plain C structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let name = interface.as_bytes();
@@ -41,12 +78,34 @@ fn set_flag(socket: &std::net::UdpSocket, interface: &str, command: u32, on: boo
     for (to, from) in request.ifr_name.iter_mut().zip(name) {
         *to = *from as libc::c_char;
     }
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the kernel reads and writes `value`, which outlives the call.
-    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) } {
+    Ok(request)
+}
+
+fn ask_device(
+    socket: &std::net::UdpSocket,
+    question: libc::Ioctl,
+    request: &mut libc::ifreq,
+) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the kernel reads and writes the request and what it points to, which outlive the call.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), question, std::ptr::from_mut(request)) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// `struct ethtool_value` of linux/ethtool.h.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+fn set_flag(socket: &std::net::UdpSocket, interface: &str, command: u32, on: bool) -> io::Result<()> {
+    let mut value = EthtoolValue { command, data: u32::from(on) };
+    let mut request = named(interface)?;
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    ask_device(socket, libc::SIOCETHTOOL, &mut request)
 }
 
 /// Lets the kernel cut what a raw socket sends into fragments.
@@ -138,4 +197,24 @@ pub(crate) fn wait_for_packets() {
         // The command is refused where CPUs run without the timer tick; programs run for microseconds.
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
+}
+
+/// Whether an AF_XDP socket's packets are not copied (`XDP_OPTIONS` of linux/if_xdp.h).
+#[cfg(feature = "xsk")]
+pub(crate) fn is_zero_copy(socket: std::os::fd::RawFd) -> bool {
+    let mut flags: u32 = 0;
+    let mut len = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: the option is a number, as long as said.
+    let result = unsafe {
+        libc::getsockopt(socket, libc::SOL_XDP, libc::XDP_OPTIONS, (&raw mut flags).cast(), &raw mut len)
+    };
+    result == 0 && flags & libc::XDP_OPTIONS_ZEROCOPY != 0
+}
+
+/// Has the kernel send what is in an AF_XDP socket's queue.
+#[cfg(feature = "xsk")]
+pub(crate) fn kick(socket: std::os::fd::RawFd) -> io::Result<()> {
+    // SAFETY: the call takes no memory.
+    let sent = unsafe { libc::sendto(socket, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

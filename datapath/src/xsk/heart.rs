@@ -1,0 +1,124 @@
+//! The row that a worker shares with the XDP program. In: signs of life and credit. Out: what the program counted.
+//!
+//! The map is mapped into memory: a beat is a store, no system call.
+
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use podwire_core::xsk::{QUEUES, QueueRow};
+
+use crate::error::{Context, Error, ErrorKind};
+use crate::relay::monotonic_ns;
+
+const ROWS: usize = size_of::<QueueRow>() * QUEUES as usize;
+const LEN: NonZeroUsize = NonZeroUsize::new(ROWS).unwrap();
+
+/// All rows.
+pub(super) struct Rows {
+    start: NonNull<QueueRow>,
+}
+
+// SAFETY: the rows are read and written by atomic operations only.
+unsafe impl Send for Rows {}
+// SAFETY: as above.
+unsafe impl Sync for Rows {}
+
+impl Rows {
+    /// Maps the rows of a map into memory.
+    pub(super) fn map(map: impl AsFd) -> Result<Arc<Self>, Error> {
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let start = unsafe { mmap(None, LEN, access, MapFlags::MAP_SHARED, map, 0) }
+            .context(|| "mapping the queues' rows".into())?;
+        Ok(Arc::new(Self { start: start.cast() }))
+    }
+
+    /// The row of a queue.
+    pub(super) fn heart(self: &Arc<Self>, queue: u32) -> Result<Heart, Error> {
+        if queue >= QUEUES {
+            let what = format!("queue {queue}: only the first {QUEUES} can have a worker");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        Ok(Heart { rows: self.clone(), queue: queue as usize })
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and as long as it was made; nobody holds a row any more.
+        let _ = unsafe { munmap(self.start.cast(), ROWS) };
+    }
+}
+
+/// The row of one queue.
+pub(super) struct Heart {
+    rows: Arc<Rows>,
+    queue: usize,
+}
+
+macro_rules! field {
+    ($heart:expr, $field:ident) => {{
+        // SAFETY: the row lies inside the mapping, which lives as long as `rows`; its fields are aligned words.
+        unsafe {
+            AtomicU64::from_ptr(&raw mut (*$heart.rows.start.as_ptr().add($heart.queue)).$field)
+        }
+    }};
+}
+
+impl Heart {
+    /// The worker is alive.
+    pub(super) fn beat(&self) {
+        field!(self, beat).store(monotonic_ns(), Ordering::Release);
+    }
+
+    /// The worker is gone: what comes takes the stated action at once.
+    pub(super) fn stop(&self) {
+        field!(self, beat).store(0, Ordering::Release);
+    }
+
+    /// More buffers for the program's packets.
+    pub(super) fn add_credit(&self, buffers: u64) {
+        field!(self, credit).fetch_add(buffers, Ordering::Release);
+    }
+
+    pub(super) fn set_credit(&self, credit: u64) {
+        field!(self, credit).store(credit, Ordering::Release);
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        field!(self, used).load(Ordering::Acquire)
+    }
+
+    pub(super) fn add_taken(&self, packets: u64) {
+        let taken = field!(self, taken_packets);
+        // One worker writes.
+        taken.store(taken.load(Ordering::Relaxed) + packets, Ordering::Release);
+    }
+
+    pub(super) fn set_taken(&self, packets: u64) {
+        field!(self, taken_packets).store(packets, Ordering::Release);
+    }
+
+    /// What both counted.
+    pub(super) fn read(&self) -> QueueRow {
+        let load = |field: &AtomicU64| field.load(Ordering::Acquire);
+        QueueRow {
+            beat: load(field!(self, beat)),
+            credit: load(field!(self, credit)),
+            taken_packets: load(field!(self, taken_packets)),
+            pad: [0; 5],
+            used: load(field!(self, used)),
+            handed_packets: load(field!(self, handed_packets)),
+            dead_packets: load(field!(self, dead_packets)),
+            behind_packets: load(field!(self, behind_packets)),
+            unbound_packets: load(field!(self, unbound_packets)),
+            long_packets: load(field!(self, long_packets)),
+            orphan_packets: load(field!(self, orphan_packets)),
+            dropped_packets: load(field!(self, dropped_packets)),
+        }
+    }
+}

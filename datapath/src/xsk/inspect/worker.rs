@@ -1,0 +1,239 @@
+//! The loop of one queue. In: frames that the program hands over. Out: those that pass, by the other port.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::checksums;
+use super::frame::{Inspected, Verdict};
+use super::Inspect;
+use crate::xsk::memory::Frame;
+use crate::xsk::port::Port;
+use crate::xsk::receiver::{Receiver, is_gone};
+
+/// How long a round waits for frames.
+const WAIT: Duration = Duration::from_millis(5);
+/// How long frames wait for room in the output's queue before they are lost.
+const PUSH: Duration = Duration::from_millis(10);
+/// Podwire's own frames that ask whether the tool lives: they pass.
+const PROBE: [u8; 2] = 0x88b5_u16.to_be_bytes();
+
+/// What became of frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Frames that were judged.
+    pub inspected: u64,
+    /// Passed as they were.
+    pub passed: u64,
+    /// Passed changed.
+    pub changed: u64,
+    /// Dropped by the inspector.
+    pub dropped: u64,
+    /// Lost: the output did not take them, or a changed frame was too long.
+    pub lost: u64,
+    /// Frames of podwire's own health check, which pass unseen.
+    pub probes: u64,
+}
+
+impl Counts {
+    pub(super) fn plus(&self, other: &Self) -> Self {
+        Self {
+            inspected: self.inspected + other.inspected,
+            passed: self.passed + other.passed,
+            changed: self.changed + other.changed,
+            dropped: self.dropped + other.dropped,
+            lost: self.lost + other.lost,
+            probes: self.probes + other.probes,
+        }
+    }
+}
+
+/// Counts that others read while the worker counts on.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    cells: [AtomicU64; 6],
+}
+
+impl Shared {
+    fn publish(&self, counts: &Counts) {
+        let values =
+            [counts.inspected, counts.passed, counts.changed, counts.dropped, counts.lost, counts.probes];
+        for (cell, value) in self.cells.iter().zip(values) {
+            cell.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let [inspected, passed, changed, dropped, lost, probes] =
+            self.cells.each_ref().map(|cell| cell.load(Ordering::Relaxed));
+        Counts { inspected, passed, changed, dropped, lost, probes }
+    }
+}
+
+/// One queue's worker.
+pub(super) struct Worker<I> {
+    receiver: Receiver,
+    out: Port,
+    inspector: I,
+    shared: Arc<Shared>,
+    counts: Counts,
+}
+
+impl<I: Inspect> Worker<I> {
+    pub(super) fn new(receiver: Receiver, out: Port, inspector: I) -> Self {
+        Self { receiver, out, inspector, shared: Arc::default(), counts: Counts::default() }
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
+    /// Works until it is told to end, or a port is gone.
+    pub(super) fn run(mut self, end: &AtomicBool) {
+        while !end.load(Ordering::Relaxed) {
+            if let Err(error) = self.round() {
+                tracing::warn!(%error, "an inspector's worker ends: its port is gone");
+                break;
+            }
+        }
+        self.receiver.quit();
+        // What is on its way out leaves before the memory goes.
+        let until = Instant::now() + PUSH;
+        while self.out.sending() > 0 && Instant::now() < until {
+            let _ = self.out.flush();
+            self.out.reap(&mut self.receiver.pool);
+        }
+        self.shared.publish(&self.counts);
+    }
+
+    fn round(&mut self) -> Result<(), crate::Error> {
+        let mut frames = self.receiver.receive_frames(WAIT)?;
+        if !frames.is_empty() {
+            let mut passing = Vec::with_capacity(frames.len());
+            self.judge(&mut frames, &mut passing);
+            self.push(passing);
+            self.shared.publish(&self.counts);
+        }
+        self.receiver.put_back(frames);
+        self.out.reap(&mut self.receiver.pool);
+        Ok(())
+    }
+
+    /// Asks the inspector about whole packets, and sorts them by what it says.
+    fn judge(&mut self, frames: &mut Vec<Frame>, passing: &mut Vec<Frame>) {
+        let pool = &self.receiver.pool;
+        // Packets of several buffers are judged as a copy in one piece.
+        let mut copies: Vec<Vec<u8>> = frames
+            .chunk_by(|one, _| one.has_more())
+            .filter(|packet| packet.len() > 1)
+            .map(|packet| packet.iter().flat_map(|frame| pool.bytes(frame)).copied().collect())
+            .collect();
+        let mut asked = Vec::with_capacity(frames.len());
+        let mut several = copies.iter_mut();
+        for packet in frames.chunk_by_mut(|one, _| one.has_more()) {
+            let bytes = match packet {
+                [only] => pool.bytes_mut(only),
+                _ => several.next().map(Vec::as_mut_slice).unwrap_or_default(),
+            };
+            if !is_probe(bytes) {
+                asked.push(Inspected::new(bytes));
+            }
+        }
+        self.inspector.inspect(&mut asked);
+        let verdicts: Vec<_> = asked.into_iter().map(Inspected::into_parts).collect();
+        let (mut verdicts, mut copies) = (verdicts.into_iter(), copies.into_iter());
+        let mut rest = frames.drain(..);
+        while let Some(first) = rest.next() {
+            let mut packet = Parts { first, rest: Vec::new() };
+            let mut copy = None;
+            if packet.first.has_more() {
+                copy = copies.next();
+                let mut more = true;
+                while more && let Some(frame) = rest.next() {
+                    more = frame.has_more();
+                    packet.rest.push(frame);
+                }
+            }
+            let seen = copy.as_deref().unwrap_or_else(|| self.receiver.pool.bytes(&packet.first));
+            if is_probe(seen) {
+                self.counts.probes += 1;
+                passing.extend(packet);
+                continue;
+            }
+            self.counts.inspected += 1;
+            let (verdict, replaced) = verdicts.next().unwrap_or_default();
+            match verdict {
+                Verdict::Pass => {
+                    self.counts.passed += 1;
+                    passing.extend(packet);
+                }
+                Verdict::Drop => {
+                    self.counts.dropped += 1;
+                    self.receiver.free_all(packet);
+                }
+                Verdict::Changed => match change(&mut self.receiver, packet, replaced.or(copy)) {
+                    Ok(packet) => {
+                        self.counts.changed += 1;
+                        passing.extend(packet);
+                    }
+                    Err(packet) => {
+                        self.counts.lost += 1;
+                        self.receiver.free_all(packet);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Sends, for so long as the output takes anything.
+    fn push(&mut self, mut frames: Vec<Frame>) {
+        let until = Instant::now() + PUSH;
+        loop {
+            self.out.send(&mut self.receiver.pool, &mut frames);
+            let done = match self.out.flush() {
+                Ok(done) => done,
+                Err(error) if is_gone(&error) => break,
+                Err(_) => false,
+            };
+            self.out.reap(&mut self.receiver.pool);
+            if done && frames.is_empty() || Instant::now() >= until {
+                break;
+            }
+        }
+        let lost = frames.iter().filter(|frame| !frame.has_more()).count() as u64;
+        self.counts.lost += lost;
+        self.receiver.free_all(frames);
+    }
+}
+
+fn is_probe(bytes: &[u8]) -> bool {
+    bytes.get(12..14) == Some(&PROBE)
+}
+
+/// The buffers of one packet.
+struct Parts {
+    first: Frame,
+    rest: Vec<Frame>,
+}
+
+impl IntoIterator for Parts {
+    type Item = Frame;
+    type IntoIter = std::iter::Chain<std::iter::Once<Frame>, std::vec::IntoIter<Frame>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        std::iter::once(self.first).chain(self.rest)
+    }
+}
+
+/// Puts a changed packet together again: in place, or from `bytes`. It comes back as it was when it does not fit.
+fn change(receiver: &mut Receiver, mut packet: Parts, bytes: Option<Vec<u8>>) -> Result<Parts, Parts> {
+    let Some(mut bytes) = bytes else {
+        checksums::complete(receiver.pool.bytes_mut(&mut packet.first));
+        return Ok(packet);
+    };
+    checksums::complete(&mut bytes);
+    match receiver.pool.rewrite(&mut packet.first, &mut packet.rest, &bytes) {
+        true => Ok(packet),
+        false => Err(packet),
+    }
+}

@@ -1,0 +1,136 @@
+//! The buffers of one worker. In: frames that came back. Out: free ones.
+
+use std::sync::Arc;
+
+use crossbeam_queue::ArrayQueue;
+use xsk_rs::FrameDesc;
+
+use super::ledger::{Ledger, Place};
+use super::memory::{Frame, Memory};
+use super::packet::{Home, Packet};
+use crate::error::Error;
+
+/// `XDP_PKT_CONTD` of linux/if_xdp.h: the packet goes on in the next buffer.
+const CONTINUED: u32 = 1;
+
+/// The buffers of one worker.
+pub struct Pool {
+    home: Arc<Home>,
+    free: Vec<Frame>,
+    pub(super) ledger: Ledger,
+}
+
+impl Pool {
+    /// Takes memory for so many buffers of `size` bytes, 2048 or 4096.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Invalid`] when a number is no power of two, [`crate::ErrorKind::PermissionDenied`] when the
+    /// process may not lock so much memory or may not open such sockets.
+    pub fn take(buffers: u32, size: u32) -> Result<Self, Error> {
+        let (memory, free) = Memory::take(buffers, size)?;
+        let home = Arc::new(Home { memory, returned: ArrayQueue::new(buffers as usize) });
+        Ok(Self { home, free, ledger: Ledger::new(buffers) })
+    }
+
+    pub(super) fn memory(&self) -> &Memory {
+        &self.home.memory
+    }
+
+    /// Where the buffers are.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Bytes of a packet that one buffer holds.
+    pub fn room(&self) -> u32 {
+        self.memory().room()
+    }
+
+    /// A free buffer with a packet in it; `None` when there is none, or the packet is too long.
+    pub fn write(&mut self, packet: &[u8]) -> Option<Frame> {
+        let mut frame = self.free.pop()?;
+        if self.home.memory.write(&mut frame, packet) && self.shift(&frame, Place::Free, Place::User) {
+            return Some(frame);
+        }
+        self.free.push(frame);
+        None
+    }
+
+    /// The bytes in a frame.
+    pub fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
+        self.memory().bytes(frame)
+    }
+
+    /// The bytes in a frame, to change.
+    pub fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+        self.memory().bytes_mut(frame)
+    }
+
+    /// Puts other bytes into a packet's frames, taking more of the pool or giving some back. `false`, and nothing is
+    /// changed, when they do not fit.
+    #[must_use]
+    pub(super) fn rewrite(&mut self, first: &mut Frame, rest: &mut Vec<Frame>, bytes: &[u8]) -> bool {
+        let room = self.room() as usize;
+        let needed = bytes.len().div_ceil(room).max(1);
+        if bytes.len() < 14 || needed > 1 + rest.len() + self.free.len() || needed > 1 && rest.is_empty() {
+            return false;
+        }
+        while rest.len() + 1 > needed
+            && let Some(frame) = rest.pop()
+        {
+            self.free(frame);
+        }
+        while rest.len() + 1 < needed
+            && let Some(frame) = self.free.pop()
+        {
+            let _ = self.shift(&frame, Place::Free, Place::User);
+            rest.push(frame);
+        }
+        let mut pieces = bytes.chunks(room);
+        let count = rest.len();
+        for (index, frame) in std::iter::once(first).chain(rest).enumerate() {
+            let piece = pieces.next().unwrap_or_default();
+            let _ = self.home.memory.write(frame, piece);
+            frame.0.set_options(if index < count { CONTINUED } else { 0 });
+        }
+        true
+    }
+
+    /// Takes a buffer back.
+    pub fn free(&mut self, frame: Frame) {
+        if self.shift(&frame, Place::User, Place::Free) {
+            self.free.push(frame);
+        }
+    }
+
+    /// Lends a packet's buffers to another thread; they come back by themselves.
+    pub fn lend(&self, frames: impl IntoIterator<Item = Frame>) -> Packet {
+        Packet::new(self.home.clone(), frames)
+    }
+
+    /// Takes in what other threads gave back.
+    pub(super) fn reclaim(&mut self) {
+        while let Some(frame) = self.home.returned.pop() {
+            self.free(frame);
+        }
+    }
+
+    /// Free buffers, to be given to the kernel.
+    pub(super) fn free_frames(&mut self) -> &mut Vec<Frame> {
+        &mut self.free
+    }
+
+    pub(super) fn put_free(&mut self, frame: Frame) {
+        self.free.push(frame);
+    }
+
+    pub(super) fn shift(&mut self, frame: &Frame, from: Place, to: Place) -> bool {
+        self.shift_raw(&frame.0, from, to)
+    }
+
+    /// Books a descriptor of the kernel; `false` when it is not ours, or not where it should be.
+    pub(super) fn shift_raw(&mut self, descriptor: &FrameDesc, from: Place, to: Place) -> bool {
+        let buffer = self.home.memory.buffer_of(descriptor).unwrap_or(usize::MAX);
+        self.ledger.shift(buffer, from, to)
+    }
+}

@@ -1,0 +1,342 @@
+//! A worker's receiving side. In: the packets that the program hands to its queue. Out: batches of them.
+//!
+//! Going round keeps the worker alive in the program's eyes: [`Receiver::receive`] has to be called again within
+//! [`super::Options::patience`].
+
+use std::borrow::Cow;
+use std::io;
+use std::time::{Duration, Instant};
+
+use podwire_core::xsk::credit;
+
+use super::heart::Heart;
+use super::ledger::{Ledger, Place};
+use super::memory::Frame;
+use super::options::{Binding, Options};
+use super::packet::Packet;
+use super::pool::Pool;
+use super::port::{BATCH, Port, QueueLosses};
+use super::program::Program;
+use crate::error::{Context, Error};
+
+/// How long the worker sleeps at most between two signs of life.
+const BEAT: Duration = Duration::from_millis(5);
+/// How often the kernel is asked for what it lost.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What became of one queue's packets, since its row was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Packets that the program handed to a worker.
+    pub handed: u64,
+    /// Packets that workers took.
+    pub taken: u64,
+    /// Packets that were on their way to an earlier worker when it ended.
+    pub lost_with_worker: u64,
+    /// Packets that took the stated action: the worker was dead.
+    pub dead: u64,
+    /// The same: the worker had no buffer.
+    pub behind: u64,
+    /// The same: the queue had no socket.
+    pub unbound: u64,
+    /// The same: the packet is longer than any that the worker takes.
+    pub long: u64,
+    /// Later fragments whose first one did not come by: they are the stack's.
+    pub orphans: u64,
+    /// Of dead, behind, unbound and long: those that were dropped.
+    pub dropped: u64,
+    /// What the kernel lost between the program and the worker.
+    pub kernel: QueueLosses,
+}
+
+impl Tally {
+    /// What program and workers counted.
+    pub(super) fn of(heart: &Heart) -> Self {
+        let row = heart.read();
+        Self {
+            handed: row.handed_packets,
+            taken: row.taken_packets,
+            dead: row.dead_packets,
+            behind: row.behind_packets,
+            unbound: row.unbound_packets,
+            long: row.long_packets,
+            orphans: row.orphan_packets,
+            dropped: row.dropped_packets,
+            ..Self::default()
+        }
+    }
+}
+
+/// One queue's packets.
+pub struct Receiver {
+    pub(super) pool: Pool,
+    pub(super) port: Port,
+    heart: Heart,
+    frames: Vec<Frame>,
+    lost_with_worker: u64,
+    /// The kernel's drops that were made up for.
+    repaid: u64,
+    looked: Instant,
+    /// Since when nothing came, and `used` then.
+    quiet: Option<(Instant, u64)>,
+}
+
+impl Receiver {
+    /// Opens a queue and makes its socket the program's. `frame` is the longest frame that can come.
+    pub(super) fn open(
+        program: &mut Program,
+        interface: &str,
+        queue: u32,
+        frame: u32,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let pool = Pool::take(options.buffers, buffer_size(frame))?;
+        let port = Port::open(&pool, interface, queue, options.copying, frame)?;
+        let heart = program.heart(queue)?;
+        // What an earlier worker had and did not take is gone with it.
+        let before = heart.read();
+        let lost = before.handed_packets.saturating_sub(before.taken_packets);
+        heart.set_taken(before.handed_packets);
+        heart.set_credit(heart.used());
+        let mut receiver = Self {
+            pool,
+            port,
+            heart,
+            frames: Vec::with_capacity(2 * BATCH),
+            lost_with_worker: lost,
+            repaid: 0,
+            looked: Instant::now(),
+            quiet: None,
+        };
+        receiver.refill();
+        receiver.heart.beat();
+        program.enter(queue, &receiver.port)?;
+        Ok(receiver)
+    }
+
+    /// What came of opening the queue.
+    pub fn binding(&self) -> Binding {
+        self.port.binding()
+    }
+
+    /// Where the buffers are.
+    pub fn ledger(&self) -> &Ledger {
+        self.pool.ledger()
+    }
+
+    /// Waits for packets, for `wait` at most, and takes those that are there.
+    ///
+    /// # Errors
+    /// When the interface is gone or goes down.
+    pub fn receive(&mut self, wait: Duration) -> Result<Batch<'_>, Error> {
+        self.fetch(wait)?;
+        Ok(Batch { receiver: self, next: 0 })
+    }
+
+    /// The same, as whole packets' frames, which are counted as taken.
+    pub(super) fn receive_frames(&mut self, wait: Duration) -> Result<Vec<Frame>, Error> {
+        self.fetch(wait)?;
+        let frames = std::mem::take(&mut self.frames);
+        self.count_taken(&frames);
+        Ok(frames)
+    }
+
+    fn fetch(&mut self, wait: Duration) -> Result<(), Error> {
+        let until = Instant::now() + wait;
+        loop {
+            self.go_round();
+            if self.port.receive(&mut self.pool, &mut self.frames) > 0 {
+                break;
+            }
+            self.settle();
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let sleep = left.min(BEAT).as_millis().max(1) as i32;
+            self.port.wait(sleep).context(|| "waiting for packets".into())?;
+        }
+        Ok(())
+    }
+
+    /// The worker will not come again: from now on packets take the stated action.
+    pub(super) fn quit(&self) {
+        self.heart.stop();
+    }
+
+    /// A sign of life, and buffers for the kernel.
+    pub(super) fn go_round(&mut self) {
+        self.heart.beat();
+        self.pool.reclaim();
+        self.refill();
+        if self.looked.elapsed() >= LOOK {
+            self.looked = Instant::now();
+            self.repay();
+        }
+    }
+
+    fn refill(&mut self) {
+        let given = self.port.fill(&mut self.pool, usize::MAX);
+        if given > 0 {
+            self.heart.add_credit(given as u64);
+        }
+    }
+
+    /// Packets that the kernel dropped behind the program took no buffer, but credit.
+    fn repay(&mut self) {
+        let Ok(losses) = self.port.losses() else { return };
+        let lost = losses.dropped + losses.ring_full;
+        if lost > self.repaid {
+            self.heart.add_credit(lost - self.repaid);
+            self.repaid = lost;
+        }
+    }
+
+    /// When nothing has come for a while, nothing is on its way either, and the credit is what the kernel has to fill.
+    fn settle(&mut self) {
+        let used = self.heart.used();
+        match self.quiet {
+            Some((since, before)) if before == used => {
+                if since.elapsed() >= LOOK {
+                    self.heart.set_credit(used + self.pool.ledger().count(Place::Fill));
+                    self.quiet = Some((Instant::now(), used));
+                }
+            }
+            _ => self.quiet = Some((Instant::now(), used)),
+        }
+    }
+
+    /// What became of the queue's packets.
+    pub fn tally(&self) -> Tally {
+        let kernel = self.port.losses().unwrap_or_default();
+        Tally { lost_with_worker: self.lost_with_worker, kernel, ..Tally::of(&self.heart) }
+    }
+
+    /// Takes frames back.
+    pub(super) fn free_all(&mut self, frames: impl IntoIterator<Item = Frame>) {
+        for frame in frames {
+            self.pool.free(frame);
+        }
+    }
+
+    pub(super) fn put_back(&mut self, mut emptied: Vec<Frame>) {
+        emptied.clear();
+        self.frames = emptied;
+    }
+
+    fn count_taken(&self, frames: &[Frame]) {
+        self.heart.add_taken(frames.iter().filter(|frame| !frame.has_more()).count() as u64);
+        self.settle_charge(frames);
+    }
+
+    /// The program reckons a packet's buffers by its length; where it reckoned too many, they are given back.
+    fn settle_charge(&self, frames: &[Frame]) {
+        let room = self.port.binding().room;
+        let mut given_back = 0u64;
+        for packet in frames.chunk_by(|one, _| one.has_more()).filter(|packet| packet.len() > 1) {
+            let len: usize = packet.iter().map(Frame::len).sum();
+            given_back += u64::from(credit::buffers(len as u32, room)).saturating_sub(packet.len() as u64);
+        }
+        if given_back > 0 {
+            self.heart.add_credit(given_back);
+        }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.heart.stop();
+    }
+}
+
+/// Buffers of this size hold a frame of so many bytes in one piece, where one can.
+pub(super) const fn buffer_size(frame: u32) -> u32 {
+    if frame <= 2048 - super::memory::HEADROOM { 2048 } else { 4096 }
+}
+
+/// Packets that arrived together. What is not kept goes back to the pool when the batch ends.
+pub struct Batch<'a> {
+    receiver: &'a mut Receiver,
+    next: usize,
+}
+
+impl Batch<'_> {
+    /// The next packet.
+    #[expect(clippy::should_implement_trait, reason = "a packet is lent until the next one is asked for")]
+    pub fn next(&mut self) -> Option<Received<'_>> {
+        let frames = self.receiver.frames.get(self.next..)?;
+        let end = frames.iter().position(|frame| !frame.has_more())? + 1;
+        let start = self.next;
+        self.next += end;
+        Some(Received { pool: &self.receiver.pool, frames: &self.receiver.frames[start..self.next] })
+    }
+
+    /// Whether nothing arrived.
+    pub fn is_empty(&self) -> bool {
+        self.receiver.frames.is_empty()
+    }
+
+    /// Lends the rest of the packets to whoever `give` hands them to, without a copy; returns how many.
+    pub fn lend(self, mut give: impl FnMut(Packet)) -> u64 {
+        let mut lent = 0;
+        let rest = self.receiver.frames.split_off(self.next);
+        self.receiver.count_taken(&rest);
+        let mut packet = Vec::new();
+        for frame in rest {
+            let more = frame.has_more();
+            packet.push(frame);
+            if !more {
+                lent += 1;
+                give(self.receiver.pool.lend(packet.drain(..)));
+            }
+        }
+        self.receiver.free_all(packet);
+        lent
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        let mut frames = std::mem::take(&mut self.receiver.frames);
+        self.receiver.count_taken(&frames);
+        self.receiver.free_all(frames.drain(..));
+        self.receiver.put_back(frames);
+    }
+}
+
+/// A packet in its worker's hands.
+pub struct Received<'a> {
+    pool: &'a Pool,
+    frames: &'a [Frame],
+}
+
+impl<'a> Received<'a> {
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.frames.iter().map(Frame::len).sum()
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its pieces, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
+        let pool = self.pool;
+        self.frames.iter().map(move |frame| pool.bytes(frame))
+    }
+
+    /// Its bytes in one piece; a copy when it is in several.
+    pub fn bytes(&self) -> Cow<'a, [u8]> {
+        match self.frames {
+            [only] => Cow::Borrowed(self.pool.bytes(only)),
+            several => Cow::Owned(several.iter().flat_map(|frame| self.pool.bytes(frame)).copied().collect()),
+        }
+    }
+}
+
+/// The interface went away.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO | libc::ENETDOWN))
+}
