@@ -99,8 +99,13 @@ impl Heart {
         taken.store(taken.load(Ordering::Relaxed) + packets, Ordering::Release);
     }
 
-    pub(super) fn set_taken(&self, packets: u64) {
-        field!(self, taken_packets).store(packets, Ordering::Release);
+    /// Books what an earlier worker had in hand as lost, and begins anew.
+    pub(super) fn succeed(&self) {
+        let row = self.read();
+        let lost = row.handed_packets.saturating_sub(row.taken_packets);
+        field!(self, lost_packets).store(row.lost_packets + lost, Ordering::Release);
+        field!(self, taken_packets).store(row.handed_packets, Ordering::Release);
+        field!(self, credit).store(row.used, Ordering::Release);
     }
 
     /// What both counted.
@@ -110,7 +115,8 @@ impl Heart {
             beat: load(field!(self, beat)),
             credit: load(field!(self, credit)),
             taken_packets: load(field!(self, taken_packets)),
-            pad: [0; 5],
+            lost_packets: load(field!(self, lost_packets)),
+            pad: [0; 4],
             used: load(field!(self, used)),
             handed_packets: load(field!(self, handed_packets)),
             dead_packets: load(field!(self, dead_packets)),

@@ -57,7 +57,8 @@ impl Memory {
             .comp_queue_size(rings)
             .build()
             .context(|| format!("buffers of {size} bytes"))?;
-        let (umem, frames) = Umem::new(config, count, false).map_err(|error| refused(error, buffers, size))?;
+        let (umem, frames) =
+            Umem::new(config, count, false).map_err(|error| refused(error, buffers, size))?;
         let memory = Self { umem, size: size as usize, count: buffers as usize };
         Ok((memory, frames.into_iter().map(Frame).collect()))
     }

@@ -3,8 +3,10 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
 
 use xsk_rs::config::{BindFlags, Interface, LibxdpFlags, QueueSize, SocketConfig};
+use xsk_rs::socket::SocketCreateError;
 use xsk_rs::{CompQueue, FillQueue, FrameDesc, RxQueue, Socket, TxQueue};
 
 use super::ledger::Place;
@@ -16,6 +18,9 @@ use crate::sys;
 
 /// Frames that are moved at once.
 pub(super) const BATCH: usize = 64;
+
+/// How long an earlier owner's queue may take to become free.
+const FREEING: Duration = Duration::from_secs(1);
 
 /// What the kernel lost of a queue, as `XDP_STATISTICS` counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,8 +61,8 @@ impl Port {
         frame: u32,
     ) -> Result<Self, Error> {
         let several = frame > pool.room();
-        let size = QueueSize::new(pool.ledger().total().max(2))
-            .context(|| "rings as long as the pool".into())?;
+        let size =
+            QueueSize::new(pool.ledger().total().max(2)).context(|| "rings as long as the pool".into())?;
         let mut flags = BindFlags::XDP_USE_NEED_WAKEUP;
         flags.set(BindFlags::XDP_COPY, copying == Copying::Copy);
         flags.set(BindFlags::XDP_ZEROCOPY, copying == Copying::Zero);
@@ -69,10 +74,20 @@ impl Port {
             .bind_flags(flags)
             .build();
         let name = CString::new(interface).context(|| format!("interface {interface:?}"))?;
-        // SAFETY: no program is loaded by this socket, which is what the function asks of shared memory.
-        let opened = unsafe { Socket::new(config, pool.memory().umem(), &Interface::new(name), queue) };
+        let name = Interface::new(name);
         let asked = Asked { interface, queue, copying, several, frame, room: pool.room() };
-        let (tx, rx, rings) = opened.map_err(|error| asked.refused(error))?;
+        let since = Instant::now();
+        let (tx, rx, rings) = loop {
+            // SAFETY: no program is loaded by this socket, which is what the function asks of shared memory.
+            match unsafe { Socket::new(config, pool.memory().umem(), &name, queue) } {
+                Ok(opened) => break opened,
+                // The kernel frees a dead process's queue a little later than its process.
+                Err(error) if number(&error) == Some(libc::EBUSY) && since.elapsed() < FREEING => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(error) => return Err(asked.refused(error)),
+            }
+        };
         let (fill, completion) = rings.ok_or_else(|| {
             Error::new(ErrorKind::Busy, format!("queue {queue} of {interface} is open in this pool already"))
         })?;
@@ -249,12 +264,9 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn refused(&self, error: xsk_rs::socket::SocketCreateError) -> Error {
+    fn refused(&self, error: SocketCreateError) -> Error {
         let Self { interface, queue, copying, several, frame, room } = *self;
-        let number = std::error::Error::source(&error)
-            .and_then(|cause| cause.downcast_ref::<io::Error>())
-            .and_then(io::Error::raw_os_error);
-        let (kind, what) = match number {
+        let (kind, what) = match number(&error) {
             Some(libc::EBUSY) => (
                 ErrorKind::Busy,
                 format!("queue {queue} of {interface} has an AF_XDP socket of another program"),
@@ -275,9 +287,7 @@ impl Asked<'_> {
                 ErrorKind::Unsupported,
                 format!("the driver of {interface} has no zero-copy AF_XDP: ask for copies"),
             ),
-            Some(libc::EINVAL) => {
-                (ErrorKind::Invalid, format!("interface {interface} has no queue {queue}"))
-            }
+            Some(libc::EINVAL) => (ErrorKind::Invalid, format!("interface {interface} has no queue {queue}")),
             Some(libc::ENOBUFS) => (
                 ErrorKind::PermissionDenied,
                 "the rings are more memory than may be locked: raise RLIMIT_MEMLOCK".to_owned(),
@@ -286,4 +296,10 @@ impl Asked<'_> {
         };
         Error::caused(kind, what, error)
     }
+}
+
+fn number(error: &SocketCreateError) -> Option<i32> {
+    std::error::Error::source(error)
+        .and_then(|cause| cause.downcast_ref::<io::Error>())
+        .and_then(io::Error::raw_os_error)
 }

@@ -85,13 +85,14 @@ impl Program {
             loader.map_pin_path(*name, path.as_path());
         }
         let mut bpf = loader.load(&object()?).context(|| "loading the XDP program".into())?;
-        let sockets = XskMap::try_from(take(&mut bpf, "XSK_SOCKETS")?).context(|| "map XSK_SOCKETS".into())?;
+        // Before any map is taken out: the program refers to them by descriptor.
+        xdp(&mut bpf)?.load().context(|| "loading the XDP program".into())?;
+        let sockets =
+            XskMap::try_from(take(&mut bpf, "XSK_SOCKETS")?).context(|| "map XSK_SOCKETS".into())?;
         let rows = match take(&mut bpf, "XSK_QUEUES")? {
             Map::Array(data) => Rows::map(data.fd())?,
             _ => return Err(Error::new(ErrorKind::ForeignState, "map XSK_QUEUES is no array")),
         };
-        let program: &mut Xdp = xdp(&mut bpf)?;
-        program.load().context(|| "loading the XDP program".into())?;
         let interface = interface.to_owned();
         Ok(Self { bpf, sockets, rows, interface, attached: None, folder: folder.map(Path::to_owned) })
     }
@@ -143,9 +144,8 @@ impl Program {
         let mut ids: HashMap<_, Row<IdKey>, u32> = HashMap::try_from(map).context(|| "map XSK_IDS".into())?;
         let mut any = false;
         for (kind, id) in keys {
-            ids.insert(Row(IdKey { kind: kind as u32, id }), 1, 0).context(|| {
-                format!("asking for {} identifiers at most {}", id, podwire_core::xsk::IDS)
-            })?;
+            ids.insert(Row(IdKey { kind: kind as u32, id }), 1, 0)
+                .context(|| format!("asking for {} identifiers at most {}", id, podwire_core::xsk::IDS))?;
             any = true;
         }
         Ok(any)
@@ -227,8 +227,7 @@ impl Program {
     }
 }
 
-const MAPS: [&str; 6] =
-    ["XSK_CONFIG", "XSK_QUEUES", "XSK_SOCKETS", "XSK_IDS", "XSK_FRAGMENTS", "XSK_BYPASS"];
+const MAPS: [&str; 6] = ["XSK_CONFIG", "XSK_QUEUES", "XSK_SOCKETS", "XSK_IDS", "XSK_FRAGMENTS", "XSK_BYPASS"];
 
 /// The object that is built in; tests name another one, built from the sources they test.
 fn object() -> Result<Cow<'static, [u8]>, Error> {

@@ -29,9 +29,9 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Tally {
     /// Packets that the program handed to a worker.
     pub handed: u64,
-    /// Packets that workers took.
+    /// Packets that workers were done with.
     pub taken: u64,
-    /// Packets that were on their way to an earlier worker when it ended.
+    /// Packets that earlier workers had in hand when they ended.
     pub lost_with_worker: u64,
     /// Packets that took the stated action: the worker was dead.
     pub dead: u64,
@@ -56,6 +56,7 @@ impl Tally {
         Self {
             handed: row.handed_packets,
             taken: row.taken_packets,
+            lost_with_worker: row.lost_packets,
             dead: row.dead_packets,
             behind: row.behind_packets,
             unbound: row.unbound_packets,
@@ -73,7 +74,6 @@ pub struct Receiver {
     pub(super) port: Port,
     heart: Heart,
     frames: Vec<Frame>,
-    lost_with_worker: u64,
     /// The kernel's drops that were made up for.
     repaid: u64,
     looked: Instant,
@@ -93,17 +93,12 @@ impl Receiver {
         let pool = Pool::take(options.buffers, buffer_size(frame))?;
         let port = Port::open(&pool, interface, queue, options.copying, frame)?;
         let heart = program.heart(queue)?;
-        // What an earlier worker had and did not take is gone with it.
-        let before = heart.read();
-        let lost = before.handed_packets.saturating_sub(before.taken_packets);
-        heart.set_taken(before.handed_packets);
-        heart.set_credit(heart.used());
+        heart.succeed();
         let mut receiver = Self {
             pool,
             port,
             heart,
             frames: Vec::with_capacity(2 * BATCH),
-            lost_with_worker: lost,
             repaid: 0,
             looked: Instant::now(),
             quiet: None,
@@ -133,12 +128,23 @@ impl Receiver {
         Ok(Batch { receiver: self, next: 0 })
     }
 
-    /// The same, as whole packets' frames, which are counted as taken.
+    /// The same, as whole packets' frames. [`Self::finish`] says when they are done with.
     pub(super) fn receive_frames(&mut self, wait: Duration) -> Result<Vec<Frame>, Error> {
         self.fetch(wait)?;
         let frames = std::mem::take(&mut self.frames);
-        self.count_taken(&frames);
+        self.settle_charge(&frames);
         Ok(frames)
+    }
+
+    /// So many packets are done with.
+    pub(super) fn finish(&self, packets: u64) {
+        self.heart.add_taken(packets);
+    }
+
+    /// Whether packets are in the kernel's hands or the worker's.
+    pub(super) fn is_idle(&self) -> bool {
+        let row = self.heart.read();
+        row.handed_packets == row.taken_packets
     }
 
     fn fetch(&mut self, wait: Duration) -> Result<(), Error> {
@@ -209,7 +215,7 @@ impl Receiver {
     /// What became of the queue's packets.
     pub fn tally(&self) -> Tally {
         let kernel = self.port.losses().unwrap_or_default();
-        Tally { lost_with_worker: self.lost_with_worker, kernel, ..Tally::of(&self.heart) }
+        Tally { kernel, ..Tally::of(&self.heart) }
     }
 
     /// Takes frames back.

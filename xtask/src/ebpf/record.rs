@@ -22,7 +22,9 @@ impl Record {
     /// As it stands in the file.
     pub fn render(&self) -> String {
         let Self { sources, object, xsk_object, toolchain } = self;
-        format!("{HEADER}sources   {sources}\nobject    {object}\nxsk       {xsk_object}\ntoolchain {toolchain}\n")
+        format!(
+            "{HEADER}sources   {sources}\nobject    {object}\nxsk       {xsk_object}\ntoolchain {toolchain}\n"
+        )
     }
 
     /// Reads the file.
@@ -61,6 +63,8 @@ mod tests {
 
     #[test]
     fn a_missing_line_is_named() {
-        assert!(Record::parse("sources 00\nobject 11\nxsk 22\n").unwrap_err().to_string().contains("toolchain"));
+        assert!(
+            Record::parse("sources 00\nobject 11\nxsk 22\n").unwrap_err().to_string().contains("toolchain")
+        );
     }
 }

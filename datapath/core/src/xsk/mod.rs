@@ -22,7 +22,7 @@ mod tunnel;
 
 pub use credit::{Admission, Shared, admit};
 pub use rows::{Action, ConfigRow, FragmentKey, IdKey, IdKind, QueueRow, Role};
-pub use tunnel::{Fragment, Found, Window, find};
+pub use tunnel::{Found, Fragment, Window, find};
 
 /// Queues of one interface that can have a worker.
 pub const QUEUES: u32 = 64;

@@ -63,10 +63,12 @@ pub struct QueueRow {
     pub beat: u64,
     /// Buffers that the worker ever gave to the kernel.
     pub credit: u64,
-    /// Packets that the worker took.
+    /// Packets that the worker is done with.
     pub taken_packets: u64,
+    /// Packets that earlier workers had in hand when they ended.
+    pub lost_packets: u64,
     /// Keeps the lines apart.
-    pub pad: [u64; 5],
+    pub pad: [u64; 4],
     /// Buffers' worth of packets that the program ever handed over.
     pub used: u64,
     /// Packets handed over.

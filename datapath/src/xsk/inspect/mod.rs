@@ -131,13 +131,8 @@ impl Setup {
         (0..inputs)
             .map(|queue| {
                 let receiver = Receiver::open(program, &self.input, queue, frame, &self.options)?;
-                let out = Port::open(
-                    &receiver.pool,
-                    &self.output,
-                    queue % outputs,
-                    self.options.copying,
-                    frame,
-                )?;
+                let out =
+                    Port::open(&receiver.pool, &self.output, queue % outputs, self.options.copying, frame)?;
                 Ok(Worker::new(receiver, out, make(queue)))
             })
             .collect()
@@ -161,6 +156,17 @@ impl Setup {
         })?;
         sys::with_gro(&other).context(|| format!("switching GRO of {other} on"))
     }
+}
+
+/// What became of an inspector's frames in the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Over all queues.
+    pub counts: Counts,
+    /// Each queue's.
+    pub tallies: Vec<Tally>,
+    /// Whether every buffer was where it should be.
+    pub balances: bool,
 }
 
 /// An inspector at work. Dropped, its threads end and the stated action begins.
@@ -188,10 +194,12 @@ impl Running {
         self.threads.iter().all(|thread| !thread.is_finished())
     }
 
-    /// Ends the workers and takes the program off its port.
-    pub fn stop(mut self) {
+    /// Ends the workers when they have judged what was handed to them, and takes the program off its port.
+    pub fn stop(mut self) -> Ended {
         self.end_workers();
         self.program.remove();
+        let balances = self.shared.iter().all(|shared| shared.balances.load(Ordering::Relaxed));
+        Ended { counts: self.counts(), tallies: self.tallies(), balances }
     }
 
     fn end_workers(&mut self) {

@@ -1,12 +1,12 @@
 //! The loop of one queue. In: frames that the program hands over. Out: those that pass, by the other port.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::Inspect;
 use super::checksums;
 use super::frame::{Inspected, Verdict};
-use super::Inspect;
 use crate::xsk::memory::Frame;
 use crate::xsk::port::Port;
 use crate::xsk::receiver::{Receiver, is_gone};
@@ -15,6 +15,8 @@ use crate::xsk::receiver::{Receiver, is_gone};
 const WAIT: Duration = Duration::from_millis(5);
 /// How long frames wait for room in the output's queue before they are lost.
 const PUSH: Duration = Duration::from_millis(10);
+/// How long a worker that is told to end may take with what it has.
+const QUIT: Duration = Duration::from_millis(100);
 /// Podwire's own frames that ask whether the tool lives: they pass.
 const PROBE: [u8; 2] = 0x88b5_u16.to_be_bytes();
 
@@ -51,6 +53,8 @@ impl Counts {
 /// Counts that others read while the worker counts on.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
+    /// Whether every buffer was where it should be when the worker ended.
+    pub(super) balances: AtomicBool,
     cells: [AtomicU64; 6],
 }
 
@@ -96,22 +100,27 @@ impl<I: Inspect> Worker<I> {
                 break;
             }
         }
+        // What was handed over is judged, and leaves, before the memory goes.
         self.receiver.quit();
-        // What is on its way out leaves before the memory goes.
-        let until = Instant::now() + PUSH;
-        while self.out.sending() > 0 && Instant::now() < until {
+        let until = Instant::now() + QUIT;
+        while (!self.receiver.is_idle() || self.out.sending() > 0) && Instant::now() < until {
+            if self.round().is_err() {
+                break;
+            }
             let _ = self.out.flush();
-            self.out.reap(&mut self.receiver.pool);
         }
         self.shared.publish(&self.counts);
+        self.shared.balances.store(self.receiver.ledger().balances(), Ordering::Relaxed);
     }
 
     fn round(&mut self) -> Result<(), crate::Error> {
         let mut frames = self.receiver.receive_frames(WAIT)?;
         if !frames.is_empty() {
+            let packets = frames.iter().filter(|frame| !frame.has_more()).count();
             let mut passing = Vec::with_capacity(frames.len());
             self.judge(&mut frames, &mut passing);
             self.push(passing);
+            self.receiver.finish(packets as u64);
             self.shared.publish(&self.counts);
         }
         self.receiver.put_back(frames);
@@ -129,12 +138,14 @@ impl<I: Inspect> Worker<I> {
             .map(|packet| packet.iter().flat_map(|frame| pool.bytes(frame)).copied().collect())
             .collect();
         let mut asked = Vec::with_capacity(frames.len());
+        let mut probes = Vec::with_capacity(frames.len());
         let mut several = copies.iter_mut();
         for packet in frames.chunk_by_mut(|one, _| one.has_more()) {
             let bytes = match packet {
                 [only] => pool.bytes_mut(only),
                 _ => several.next().map(Vec::as_mut_slice).unwrap_or_default(),
             };
+            probes.push(is_probe(bytes));
             if !is_probe(bytes) {
                 asked.push(Inspected::new(bytes));
             }
@@ -142,6 +153,7 @@ impl<I: Inspect> Worker<I> {
         self.inspector.inspect(&mut asked);
         let verdicts: Vec<_> = asked.into_iter().map(Inspected::into_parts).collect();
         let (mut verdicts, mut copies) = (verdicts.into_iter(), copies.into_iter());
+        let mut probes = probes.into_iter();
         let mut rest = frames.drain(..);
         while let Some(first) = rest.next() {
             let mut packet = Parts { first, rest: Vec::new() };
@@ -154,8 +166,7 @@ impl<I: Inspect> Worker<I> {
                     packet.rest.push(frame);
                 }
             }
-            let seen = copy.as_deref().unwrap_or_else(|| self.receiver.pool.bytes(&packet.first));
-            if is_probe(seen) {
+            if probes.next() == Some(true) {
                 self.counts.probes += 1;
                 passing.extend(packet);
                 continue;
