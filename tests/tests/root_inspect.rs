@@ -3,19 +3,23 @@
 #![cfg(feature = "test-run")]
 
 use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use podwire_datapath::Hook;
-use podwire_datapath::xsk::inspect::{Inspected, Running, Setup};
-use podwire_harness::{Page, Scratch, StreamReport, Topology, UdpStream};
+use podwire_datapath::xsk::QueueLosses;
+use podwire_datapath::xsk::inspect::{Inspected, OnFailure, Running, Setup};
+use podwire_datapath::{ErrorKind, Hook};
+use podwire_harness::{
+    Capture, Page, Scratch, StreamReport, Topology, TopologyOptions, UdpStream, WebServer,
+};
 use podwire_tests::node::Node;
-use podwire_tests::wish::{internal, redirect, redirects};
+use podwire_tests::wish::{device, internal, redirect, redirects};
 
 /// The same page over both families.
 fn fetch(scene: &Topology, times: usize, bytes: usize) -> Result<()> {
@@ -37,7 +41,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Result<Self> {
-        let (topology, scratch) = (Topology::new()?, Scratch::new()?);
+        Self::with(TopologyOptions::default())
+    }
+
+    fn with(options: TopologyOptions) -> Result<Self> {
+        let (topology, scratch) = (Topology::with(options)?, Scratch::new()?);
         let node = Node::open(&topology.node, &scratch, Hook::Auto)?;
         let wish = redirect("inspect", &topology.pods[0], internal("ips-in"), internal("ips-out"));
         node.apply(&redirects(&topology, vec![wish]))?;
@@ -184,5 +192,244 @@ fn root_workers_die_under_load() -> Result<()> {
     );
     let ended = inspector.stop();
     ensure!(ended.balances, "{ended:?}");
+    Ok(())
+}
+
+/// Sends a text from a pod to an address, and says what arrives within 300 ms.
+fn say(scene: &Topology, address: &str, text: &str) -> Result<Option<String>> {
+    let [from, to] = &scene.pods[..] else { unreachable!("two pods") };
+    let any = if address.contains(':') { "[::]" } else { "0.0.0.0" };
+    let receiver = to.netns.enter(move || Ok(UdpSocket::bind(format!("{any}:9001"))?))?;
+    receiver.set_read_timeout(Some(Duration::from_millis(300)))?;
+    let to = if address.contains(':') { format!("[{address}]:9001") } else { format!("{address}:9001") };
+    let text = text.to_owned();
+    from.netns.enter(move || {
+        let socket = UdpSocket::bind(format!("{any}:0"))?;
+        socket.send_to(text.as_bytes(), to)?;
+        Ok(())
+    })?;
+    let mut buffer = [0; 2048];
+    let heard = receiver.recv(&mut buffer).ok();
+    Ok(heard.map(|len| String::from_utf8_lossy(&buffer[..len]).into_owned()))
+}
+
+fn position(bytes: &[u8], word: &[u8]) -> Option<usize> {
+    bytes.windows(word.len()).position(|window| window == word)
+}
+
+#[test]
+fn root_what_holds_a_pattern_is_blocked() -> Result<()> {
+    let scene = Scene::new()?;
+    let inspector = scene.inspect(scene.setup(), |frame| {
+        if position(frame.bytes(), b"forbidden").is_some() {
+            frame.drop();
+        }
+    })?;
+    let server = &scene.topology.pods[1];
+    for address in [&server.v4, &server.v6] {
+        ensure!(say(&scene.topology, address, "allowed words")?.as_deref() == Some("allowed words"));
+        ensure!(say(&scene.topology, address, "some forbidden words")?.is_none());
+    }
+    let ended = inspector.stop();
+    ensure!(ended.counts.dropped == 2 && ended.balances, "{ended:?}");
+    Ok(())
+}
+
+#[test]
+fn root_the_example_blocks_patterns() -> Result<()> {
+    let scene = Scene::new()?;
+    let program = podwire_harness::binary().parent().context("a folder")?.join("examples/inspect_block");
+    let mut child = scene
+        .topology
+        .node
+        .command(&program.to_string_lossy())
+        .args(["ips-in", "ips-out", "3", "forbidden", "evil"])
+        .env("PODWIRE_BPFFS", scene.scratch.bpf().join("podwire"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting the example")?;
+    let mut lines = BufReader::new(child.stdout.take().context("its output")?);
+    let mut line = String::new();
+    lines.read_line(&mut line)?;
+    let server = &scene.topology.pods[1];
+    ensure!(say(&scene.topology, &server.v4, "good")?.as_deref() == Some("good"));
+    ensure!(say(&scene.topology, &server.v6, "an evil one")?.is_none());
+    ensure!(child.wait()?.success());
+    line.clear();
+    lines.read_line(&mut line)?;
+    ensure!(line.contains("dropped: 1,"), "{line}");
+    Ok(())
+}
+
+/// In place, and with more bytes than before; the receiver's kernel takes what has right checksums only.
+#[test]
+fn root_what_is_changed_has_right_checksums() -> Result<()> {
+    let scene = Scene::new()?;
+    let inspector = scene.inspect(scene.setup(), |frame| {
+        if let Some(at) = position(frame.bytes(), b"secret") {
+            frame.change()[at..at + 6].copy_from_slice(b"public");
+        }
+        if position(frame.bytes(), b"longer").is_some() && frame.bytes()[12..14] == [8, 0] {
+            let mut bytes = frame.bytes().to_vec();
+            bytes.extend_from_slice(b" and longer");
+            for field in [16, 38] {
+                let len = u16::from_be_bytes([bytes[field], bytes[field + 1]]) + 11;
+                bytes[field..field + 2].copy_from_slice(&len.to_be_bytes());
+            }
+            frame.replace(bytes);
+        }
+    })?;
+    let [client, server] = &scene.topology.pods[..] else { unreachable!("two pods") };
+    let capture = Capture::start(&server.netns, "eth0", scene.scratch.path(), "udp or tcp", 2000)?;
+    for address in [&server.v4, &server.v6] {
+        let heard = say(&scene.topology, address, "a secret word")?;
+        ensure!(heard.as_deref() == Some("a public word"), "{heard:?}");
+        let page = WebServer::start(&server.netns, address)?;
+        ensure!(page.get(&client.netns, "/secret")? == Some(200), "{address}");
+    }
+    let heard = say(&scene.topology, &server.v4, "this is longer")?;
+    ensure!(heard.as_deref() == Some("this is longer and longer"), "{heard:?}");
+    let file = capture.stop();
+    let from = format!("(ip.src == {} || ipv6.src == {})", client.v4, client.v6);
+    let wrong = format!(
+        "{from} && (tcp.checksum.status == 0 || udp.checksum.status == 0 || ip.checksum.status == 0)"
+    );
+    ensure!(Capture::count(&file, 0, &wrong)? == 0, "frames with wrong checksums");
+    let asked = Capture::fields(&file, 0, "http.request", &["http.request.uri"])?;
+    ensure!(asked.iter().all(|row| row[0] == "/public") && asked.len() == 2, "{asked:?}");
+    let ended = inspector.stop();
+    ensure!(ended.counts.changed >= 5 && ended.counts.lost == 0 && ended.balances, "{ended:?}");
+    Ok(())
+}
+
+#[test]
+fn root_a_slow_inspector_is_passed_by() -> Result<()> {
+    let scene = Scene::new()?;
+    let mut setup = scene.setup();
+    setup.options.buffers = 64;
+    let inspector = scene.inspect(setup, |_| std::thread::sleep(Duration::from_micros(500)))?;
+    let stream = stream(&scene.topology, 5000);
+    let [from, to] = &scene.topology.pods[..] else { unreachable!("two pods") };
+    let report = stream.run(&from.netns, &to.netns, || Ok(()))?;
+    let ended = inspector.stop();
+    println!("{ended:?}");
+    ensure!(report.is_whole(), "{report:?}");
+    let tally = ended.tallies[0];
+    ensure!(tally.behind > 1000 && tally.handed > 1000, "{tally:?}");
+    ensure!(tally.kernel == QueueLosses::default() && ended.balances, "{ended:?}");
+    Ok(())
+}
+
+#[test]
+fn root_frames_are_dropped_and_counted_where_that_is_asked_for() -> Result<()> {
+    let scene = Scene::new()?;
+    let mut setup = scene.setup();
+    setup.on_failure = OnFailure::Drop;
+    let hang = Arc::new(AtomicBool::new(false));
+    let told = hang.clone();
+    let inspector = scene.inspect(setup, move |_| {
+        while told.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    })?;
+    let stream = stream(&scene.topology, 4000);
+    let [from, to] = &scene.topology.pods[..] else { unreachable!("two pods") };
+    let running = stream.start(&from.netns, &to.netns)?;
+    std::thread::sleep(Duration::from_millis(200));
+    hang.store(true, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_millis(300));
+    hang.store(false, Ordering::Relaxed);
+    let report = running.finish()?;
+    let ended = inspector.stop();
+    let tally = ended.tallies[0];
+    ensure!(tally.dropped > 500 && tally.dropped >= report.missing.len() as u64, "{tally:?}");
+    // Beside the stream a neighbour's question may have been dropped.
+    ensure!(tally.dropped <= report.missing.len() as u64 + 4, "{tally:?} {}", report.missing.len());
+    Ok(())
+}
+
+/// Frames of three buffers, in and out.
+#[test]
+fn root_jumbo_frames_are_judged_whole() -> Result<()> {
+    let options = TopologyOptions { pod_mtu: 9000, underlay_mtu: 9100, ..TopologyOptions::default() };
+    let scene = Scene::with(options)?;
+    let longest = Arc::new(AtomicUsize::new(0));
+    let seen = longest.clone();
+    let inspector = scene.inspect(scene.setup(), move |frame| {
+        seen.fetch_max(frame.bytes().len(), Ordering::Relaxed);
+        if let Some(at) = position(frame.bytes(), b"secret") {
+            frame.change()[at..at + 6].copy_from_slice(b"public");
+        }
+    })?;
+    fetch(&scene.topology, 2, 1 << 20)?;
+    ensure!(longest.load(Ordering::Relaxed) == 9014, "{longest:?}");
+    let [from, to] = &scene.topology.pods[..] else { unreachable!("two pods") };
+    let stream = UdpStream { size: 8900, ..stream(&scene.topology, 2000) };
+    let report = stream.run(&from.netns, &to.netns, || Ok(()))?;
+    ensure!(report.is_whole(), "{report:?}");
+    for address in [&to.v4, &to.v6] {
+        let long = format!("{}secret{}", "x".repeat(1000), "y".repeat(900));
+        let heard = say(&scene.topology, address, &long)?;
+        ensure!(heard == Some(long.replace("secret", "public")), "{heard:?}");
+    }
+    let ended = inspector.stop();
+    println!("{ended:?}");
+    ensure!(ended.tallies[0].kernel == QueueLosses::default(), "{ended:?}");
+    ensure!(ended.tallies[0].behind == 0 && ended.counts.lost == 0 && ended.balances, "{ended:?}");
+    Ok(())
+}
+
+/// Devices of the tool's own, with two queues each.
+#[test]
+fn root_each_queue_has_a_worker() -> Result<()> {
+    let (topology, scratch) = (Topology::new()?, Scratch::new()?);
+    let netns = &topology.node;
+    for (near, far) in [("near-in", "far-in"), ("near-out", "far-out")] {
+        let words = format!(
+            "link add {near} numrxqueues 2 numtxqueues 2 type veth peer name {far} numrxqueues 2 numtxqueues 2"
+        );
+        netns.ip(&words.split(' ').collect::<Vec<_>>())?;
+        for end in [near, far] {
+            netns.run_ok(&["sysctl", "-qw", &format!("net.ipv6.conf.{end}.disable_ipv6=1")])?;
+            netns.ip(&["link", "set", end, "arp", "off", "up"])?;
+            netns.run_ok(&["ethtool", "-L", end, "rx", "2", "tx", "2"])?;
+        }
+        netns.run_ok(&["ethtool", "-K", near, "tso", "off", "gso", "off", "tx", "off"])?;
+    }
+    let node = Node::open(netns, &scratch, Hook::Auto)?;
+    let wish = redirect("inspect", &topology.pods[0], device("near-in"), device("near-out"));
+    node.apply(&redirects(&topology, vec![wish]))?;
+    let setup = Setup { bpffs: scratch.bpf().join("podwire"), ..Setup::new("far-in", "far-out") };
+    let inspector = netns.enter(move || Ok(setup.start(|_| |_: &mut Inspected<'_>| {})?))?;
+    fetch(&topology, 20, 100_000)?;
+    let ended = inspector.stop();
+    println!("{ended:?}");
+    ensure!(ended.tallies.len() == 2 && ended.tallies.iter().all(|tally| tally.handed > 20), "{ended:?}");
+    ensure!(ended.counts.passed == ended.counts.inspected && ended.balances, "{ended:?}");
+    Ok(())
+}
+
+#[test]
+fn root_what_cannot_be_is_refused_by_name() -> Result<()> {
+    let scene = Scene::new()?;
+    let refused = |setup: Setup| -> Result<(ErrorKind, String)> {
+        scene.topology.node.enter(move || match setup.start(|_| |_: &mut Inspected<'_>| {}) {
+            Ok(_) => anyhow::bail!("it started"),
+            Err(error) => Ok((error.kind(), error.to_string())),
+        })
+    };
+    let same = refused(Setup { output: "ips-in".into(), ..scene.setup() })?;
+    ensure!(same.0 == ErrorKind::Invalid && same.1.contains("come back to where they are taken"), "{same:?}");
+    let none = refused(Setup { input: "nowhere".into(), ..scene.setup() })?;
+    ensure!(none.1.contains("interface nowhere"), "{none:?}");
+    let loopback = refused(Setup { output: "lo".into(), ..scene.setup() })?;
+    ensure!(loopback.0 == ErrorKind::Unsupported, "{loopback:?}");
+    // A program of somebody else's stays.
+    let running = scene.inspect(scene.setup(), |_| {})?;
+    let other = refused(Setup { bpffs: scene.scratch.bpf().join("other"), ..scene.setup() })?;
+    ensure!(other.0 == ErrorKind::Busy, "{other:?}");
+    fetch(&scene.topology, 1, 1000)?;
+    ensure!(running.counts().inspected > 0);
+    running.stop();
     Ok(())
 }
