@@ -179,6 +179,7 @@ pub(crate) const NAMES: &[&str] = &[
     "RETURN_PORTS",
     "RETURN_TUNNELS",
     "RELAY",
+    "FRAMES",
     "RELAY_COUNTERS",
     "FACTS",
     "JOB",

@@ -196,7 +196,9 @@ impl Datapath {
         if let Some(session) = self.sessions.find(key) {
             return Ok(session);
         }
-        if self.is_restart() {
+        // All readers' rows are alike; an earlier run's went with it.
+        let adoptable = plan.row.kind != SessionKind::Reader as u32;
+        if adoptable && self.is_restart() {
             for session in 0..limits::SESSIONS {
                 let row = self.maps.sessions.get(self.generation.bank() * limits::SESSIONS + session)?;
                 if row == plan.row && self.sessions.adopt(session, key.clone()) {
