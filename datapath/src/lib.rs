@@ -36,12 +36,14 @@ mod pins;
 mod plan;
 pub mod probe;
 mod program;
+mod reader;
 mod relay;
 mod slots;
 mod status;
 #[allow(unsafe_code, reason = "system calls that no crate of ours wraps")]
 mod sys;
 pub mod traceflow;
+mod vlan;
 
 pub use datapath::{Datapath, Options};
 pub use desired::{
@@ -56,4 +58,5 @@ pub use observe::{
     WatchOptions, Watcher,
 };
 pub use podwire_core as core;
+pub use reader::{Frame, Frames};
 pub use status::{Applied, Counters, EgressState, EndpointState, SessionState};

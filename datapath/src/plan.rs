@@ -198,7 +198,8 @@ fn check_redirects(desired: &Desired) -> Result<(), Error> {
                 Target::Tunnel { tunnel: Tunnel::ErspanII { .. } | Tunnel::ErspanIII { .. }, .. }
             )
         };
-        if [&redirect.target, &redirect.return_port].iter().any(|port| matches!(port, Target::Reader { .. })) {
+        if [&redirect.target, &redirect.return_port].iter().any(|port| matches!(port, Target::Reader { .. }))
+        {
             let what = format!("redirect {}: readers are for mirrors", redirect.name);
             return Err(Error::new(ErrorKind::Invalid, what));
         }

@@ -79,7 +79,9 @@ impl Datapath {
                 let uplink = self.options.uplink.clone();
                 (uplink.ok_or_else(|| missing("a tunnel needs to know the uplink".into()))?, FROM_UPLINK)
             }
-            Target::Reader { .. } => return Err(missing(format!("return {port}: readers give nothing back"))),
+            Target::Reader { .. } => {
+                return Err(missing(format!("return {port}: readers give nothing back")));
+            }
         };
         let link = links
             .get(&name)
