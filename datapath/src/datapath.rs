@@ -4,6 +4,7 @@
 //! the flip changes nothing; a packet sees one bank, whole.
 
 mod attach;
+mod captured;
 mod connections;
 mod devices;
 mod flows;
@@ -37,6 +38,7 @@ use crate::observe::{Names, Watch, WatchOptions};
 use crate::pins::Pins;
 use crate::plan::{self, SessionKey};
 use crate::program;
+use crate::reader::Reader;
 use crate::relay::{self, Relay};
 use crate::slots::Slots;
 use crate::status::{Applied, Counters, sum_egress, sum_endpoint, sum_guard, sum_policy, sum_session};
@@ -103,6 +105,7 @@ pub struct Datapath {
     maps: Maps,
     netdev: Netdev,
     relay: Relay,
+    reader: Reader,
     mirror_ifindex: u32,
     segment_ifindex: u32,
     generation: Generation,
@@ -170,6 +173,11 @@ impl Datapath {
             Table::reopen(&pins, "CLOCK")?,
             options.copy_mark,
         )?;
+        let reader = Reader::start(
+            maps.take_frames()?,
+            Table::reopen(&pins, "RELAY_COUNTERS")?,
+            Table::reopen(&pins, "CLOCK")?,
+        )?;
         let netdev = Netdev::open()?;
         let config = maps.config.get(0)?;
         let mut datapath = Self {
@@ -179,6 +187,7 @@ impl Datapath {
             maps,
             netdev,
             relay,
+            reader,
             mirror_ifindex: config.mirror_ifindex,
             segment_ifindex: config.segment_ifindex,
             generation: Generation(config.generation),

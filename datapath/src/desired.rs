@@ -227,6 +227,11 @@ pub enum Target {
         /// The tunnel.
         tunnel: Tunnel,
     },
+    /// To whoever reads them: see [`Datapath::read_frames`](crate::Datapath::read_frames). For mirrors alone.
+    Reader {
+        /// Which reader.
+        number: u32,
+    },
 }
 
 /// How copies are made for a session, and how many.
@@ -297,6 +302,7 @@ impl fmt::Display for Target {
         match self {
             Self::Internal { name } => write!(f, "internal {name}"),
             Self::Device { name } => write!(f, "device {name}"),
+            Self::Reader { number } => write!(f, "reader {number}"),
             Self::Tunnel { remote, tunnel } => match tunnel {
                 Tunnel::Vxlan { vni, port } => write!(f, "vxlan {remote} vni {vni} port {port}"),
                 Tunnel::Geneve { vni, port } => write!(f, "geneve {remote} vni {vni} port {port}"),

@@ -35,7 +35,7 @@ pub(crate) fn wanted(desired: &Desired) -> BTreeSet<String> {
         .chain(redirects)
         .filter_map(|target| match target {
             Target::Internal { name } => Some(name.clone()),
-            Target::Device { .. } | Target::Tunnel { .. } => None,
+            Target::Device { .. } | Target::Tunnel { .. } | Target::Reader { .. } => None,
         })
         .collect()
 }

@@ -36,14 +36,19 @@ mod pins;
 mod plan;
 pub mod probe;
 mod program;
+mod reader;
 mod relay;
 mod slots;
 mod status;
 #[allow(unsafe_code, reason = "system calls that no crate of ours wraps")]
 mod sys;
 pub mod traceflow;
+<<<<<<< HEAD
 #[cfg(feature = "xsk")]
 pub mod xsk;
+=======
+mod vlan;
+>>>>>>> capture
 
 pub use datapath::{Datapath, Options};
 pub use desired::{
@@ -58,4 +63,5 @@ pub use observe::{
     WatchOptions, Watcher,
 };
 pub use podwire_core as core;
+pub use reader::{Frame, Frames};
 pub use status::{Applied, Counters, EgressState, EndpointState, SessionState};

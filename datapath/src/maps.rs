@@ -155,6 +155,8 @@ pub(crate) struct Maps {
     pub(crate) return_tunnels: HashMap<MapData, Row<TunnelKey>, u32>,
     /// For the user-space encapsulator, which takes it.
     ring: Option<RingBuf<MapData>>,
+    /// For the reader of captured frames, which takes it.
+    frames: Option<RingBuf<MapData>>,
     reason_counters: PerCpuArray<MapData, u64>,
 }
 
@@ -180,6 +182,7 @@ pub(crate) const NAMES: &[&str] = &[
     "RETURN_PORTS",
     "RETURN_TUNNELS",
     "RELAY",
+    "FRAMES",
     "RELAY_COUNTERS",
     "FACTS",
     "JOB",
@@ -256,6 +259,7 @@ impl Maps {
             return_ports: take_hash(bpf, "RETURN_PORTS")?,
             return_tunnels: take_hash(bpf, "RETURN_TUNNELS")?,
             ring: Some(RingBuf::try_from(take_map(bpf, "RELAY")?).context(|| "map RELAY".into())?),
+            frames: Some(RingBuf::try_from(take_map(bpf, "FRAMES")?).context(|| "map FRAMES".into())?),
             reason_counters: PerCpuArray::try_from(reasons).context(|| "map REASON_COUNTERS".into())?,
         })
     }
@@ -263,6 +267,11 @@ impl Maps {
     /// The ring to the user-space encapsulator, once.
     pub(crate) fn take_relay(&mut self) -> Result<RingBuf<MapData>, Error> {
         self.ring.take().ok_or_else(|| missing("RELAY"))
+    }
+
+    /// The ring of captured frames, once.
+    pub(crate) fn take_frames(&mut self) -> Result<RingBuf<MapData>, Error> {
+        self.frames.take().ok_or_else(|| missing("FRAMES"))
     }
 
     /// Slot of the endpoint behind an interface.

@@ -128,7 +128,7 @@ pub(crate) fn conflicts(desired: &Desired) -> BTreeMap<String, String> {
         policies(desired).flat_map(|policy| policy.endpoints).map(String::as_str).collect();
     let owner = |target: &Target| match target {
         Target::Device { name } => owners.get(name.as_str()).map(|owner| (name.clone(), *owner)),
-        Target::Internal { .. } | Target::Tunnel { .. } => None,
+        Target::Internal { .. } | Target::Tunnel { .. } | Target::Reader { .. } => None,
     };
     let mut found = BTreeMap::new();
     for policy in policies(desired) {
@@ -177,6 +177,9 @@ fn check_options(desired: &Desired) -> Result<(), Error> {
                 limits::SNAP_FRAME
             ));
         }
+        if matches!(mirror.target, Target::Reader { .. }) && options.engine != Engine::Auto {
+            return invalid(format!("mirror {}: a reader has an engine of its own", mirror.name));
+        }
         if options.engine == Engine::Segment && !tunnel {
             return invalid(format!("mirror {}: segments are for tunnels", mirror.name));
         }
@@ -195,6 +198,11 @@ fn check_redirects(desired: &Desired) -> Result<(), Error> {
                 Target::Tunnel { tunnel: Tunnel::ErspanII { .. } | Tunnel::ErspanIII { .. }, .. }
             )
         };
+        if [&redirect.target, &redirect.return_port].iter().any(|port| matches!(port, Target::Reader { .. }))
+        {
+            let what = format!("redirect {}: readers are for mirrors", redirect.name);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         if numbered(&redirect.return_port) {
             let what = format!("redirect {}: nothing comes back by ERSPAN", redirect.name);
             return Err(Error::new(ErrorKind::Invalid, what));
@@ -234,6 +242,7 @@ pub(crate) fn rules(
             limited: options.sampling.is_some_and(|sampling| sampling.one_in > 1)
                 || options.rate_limit.is_some(),
             snaps: engine(&policy.session) == Engine::Snap,
+            reader: matches!(policy.session.target, Target::Reader { .. }),
         };
         let compiled =
             Policy { number: number as u16, session: session as u16, nature, rules: policy.rules.to_vec() };
@@ -337,8 +346,10 @@ pub(crate) fn tunnel_key(target: &Target) -> Option<TunnelKey> {
 
 /// The engine that a session runs on.
 pub(crate) fn engine(session: &SessionKey) -> Engine {
-    let Target::Tunnel { tunnel, .. } = session.target else {
-        return Engine::Clone;
+    let tunnel = match session.target {
+        Target::Tunnel { tunnel, .. } => tunnel,
+        Target::Reader { .. } => return Engine::Snap,
+        Target::Internal { .. } | Target::Device { .. } => return Engine::Clone,
     };
     let options = &session.options;
     match options.engine {
@@ -364,6 +375,10 @@ pub(crate) fn session(
         Target::Device { name } => device(links.get(name), &format!("device {name}")),
         Target::Internal { name } => internal_port(name, links),
         Target::Tunnel { remote, tunnel } => tunnelled(&session.target, *remote, *tunnel, route(*remote))?,
+        Target::Reader { .. } => {
+            let row = SessionRow { kind: SessionKind::Reader as u32, ..SessionRow::FREE };
+            SessionPlan { row, problem: None, live: Liveness::Live, engine }
+        }
     };
     plan.engine = engine;
     let options = &session.options;

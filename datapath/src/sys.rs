@@ -129,6 +129,35 @@ pub(crate) fn allow_fragments(socket: &impl std::os::fd::AsRawFd, v6: bool) -> i
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Sends messages through one socket, as many as the kernel takes; says how many. It fails when the first one does.
+pub(crate) fn send_batch(
+    socket: &impl std::os::fd::AsRawFd,
+    messages: &[(socket2::SockAddr, &[u8])],
+) -> io::Result<usize> {
+    let mut parts: Vec<libc::iovec> = messages
+        .iter()
+        .map(|(_, bytes)| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() })
+        .collect();
+    let mut headers: Vec<libc::mmsghdr> = messages
+        .iter()
+        .zip(&mut parts)
+        .map(|((address, _), part)| {
+            // SAFETY: all zero is a value of this plain C structure.
+            let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            header.msg_hdr.msg_name = address.as_ptr().cast_mut().cast();
+            header.msg_hdr.msg_namelen = address.len();
+            header.msg_hdr.msg_iov = std::ptr::from_mut(part);
+            header.msg_hdr.msg_iovlen = 1;
+            header
+        })
+        .collect();
+    // SAFETY: addresses and buffers are as long as said and outlive the call; the kernel only reads them, and writes to
+    // the headers, of which there are so many.
+    let sent =
+        unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), headers.len() as libc::c_uint, 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
 /// Sends a frame out of a device, as it is.
 pub(crate) fn send_frame(ifindex: u32, frame: &[u8]) -> io::Result<()> {
     FrameSocket::open(ifindex)?.send(frame)

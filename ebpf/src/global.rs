@@ -8,7 +8,7 @@ use podwire_core::{
 };
 
 use crate::{
-    handover, held, live, maps, pod, relay,
+    handover, held, live, maps, pod, reader, relay,
     skb::Skb,
     tables::{AS_ASKED, AS_IT_IS, Maps},
     uplink,
@@ -80,10 +80,39 @@ pub extern "C" fn admit_slots(slots: u64, generation: u64, ruleset: u32, flow_ha
     admitted.clones | admitted.snaps
 }
 
-/// Snapshots for these slots; returns those that have to be cloned.
+/// Snapshots for these slots; returns those that have to be cloned. Readers' are never.
 #[inline(never)]
 #[unsafe(no_mangle)]
 pub extern "C" fn snap_slots(
+    skb: *mut __sk_buff,
+    slots: u64,
+    ruleset: u32,
+    bank_and_direction: u32,
+    flow_hash: u32,
+) -> u64 {
+    let Some(rules) = Maps.ruleset(ruleset) else {
+        return 0;
+    };
+    let mut readers = slots & rules.readers;
+    let rest = slots & !readers;
+    for _ in 0..limits::RULESET_POLICIES {
+        if readers == 0 {
+            break;
+        }
+        let slot = lowest(readers);
+        readers &= readers.wrapping_sub(1);
+        hand_frame(skb, rules.sessions[slot] as u32, bank_and_direction);
+    }
+    match rest {
+        0 => 0,
+        rest => relay_slots(skb, rest, ruleset, bank_and_direction, flow_hash),
+    }
+}
+
+/// [`relay::snap`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn relay_slots(
     skb: *mut __sk_buff,
     slots: u64,
     ruleset: u32,
@@ -99,6 +128,14 @@ pub extern "C" fn snap_slots(
         ..Copies::NONE
     };
     relay::snap(Skb::from_raw(skb), &copies, slots)
+}
+
+/// [`reader::hand`] of the frame to a session's reader.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn hand_frame(skb: *mut __sk_buff, session: u32, bank_and_direction: u32) -> u32 {
+    reader::hand(Skb::from_raw(skb), session, bank_and_direction);
+    1
 }
 
 /// Books copies that never reached the mirror program.

@@ -29,6 +29,7 @@ mod maps;
 mod mirror;
 mod overlay;
 mod pod;
+mod reader;
 mod relay;
 mod returned;
 mod segment;

@@ -23,7 +23,7 @@ const BANKS: usize = 2;
 /// Room for the headers that the mirror program writes; see `mirror.rs`.
 pub const HEADERS_LEN: usize = 264;
 
-/// A record for the user-space encapsulator, as long as the longest.
+/// A record for the user-space encapsulator or for the reader, as long as the longest.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Record {
@@ -127,7 +127,7 @@ pub static SEQUENCES: Array<u64, { limits::SESSIONS as usize }> = Array::new();
 pub static PACES: Array<u64, { (limits::SESSIONS + limits::EGRESSES) as usize }> = Array::new();
 
 #[btf_map(name = "CLOCK")]
-pub static CLOCK: Array<u64, 2> = Array::new();
+pub static CLOCK: Array<u64, 3> = Array::new();
 
 #[btf_map(name = "FLOWS")]
 pub static FLOWS: HashMap<FlowKey, FlowRow, { limits::FLOWS as usize }> = HashMap::new();
@@ -143,6 +143,9 @@ pub static RETURN_TUNNELS: HashMap<TunnelKey, u32, { limits::RETURN_TUNNELS as u
 
 #[btf_map(name = "RELAY")]
 pub static RELAY: RingBuf<(), { limits::RELAY_RING as usize }> = RingBuf::new();
+
+#[btf_map(name = "FRAMES")]
+pub static FRAMES: RingBuf<(), { limits::FRAMES_RING as usize }> = RingBuf::new();
 
 #[btf_map(name = "RELAY_COUNTERS")]
 pub static RELAY_COUNTERS: Array<SessionCounters, { limits::SESSIONS as usize }> = Array::new();

@@ -18,11 +18,11 @@ use crate::{
 /// The reader is woken by the record that makes this many bytes wait, and by no other: waking costs more than the
 /// record. It looks by itself every few milliseconds.
 const WAKE_AT: u64 = 1 << 16;
-const HEAD: usize = size_of::<RelayRow>();
+pub const HEAD: usize = size_of::<RelayRow>();
 /// A record's head in the ring, and what its length is rounded to.
-const RING_HEAD: u64 = 16;
+pub const RING_HEAD: u64 = 16;
 /// Masks that bound lengths; the verifier wants to see them.
-const FRAME_MASK: u32 = limits::RELAY_FRAME as u32 - 1;
+pub const FRAME_MASK: u32 = limits::RELAY_FRAME as u32 - 1;
 const _: () = assert!(limits::RELAY_FRAME.is_power_of_two());
 
 /// What a record says of its frame.
@@ -112,6 +112,8 @@ pub fn record(frame: Skb, row: &SessionRow, about: &About) -> bool {
             original: frame.frame_len(),
             vlan,
             bank: about.bank,
+            offset: 0,
+            whole: captured,
         };
         if !frame.load_head(&mut (*record).frame, captured) {
             return false;

@@ -255,6 +255,16 @@ impl Skb {
         unsafe { helper::bpf_skb_load_bytes(self.0.cast(), 0, bytes.as_mut_ptr().cast(), len) == 0 }
     }
 
+    /// Copies `len` bytes from `offset` on to the start of `bytes`.
+    ///
+    /// # Safety
+    /// `len` must be between 1 and `N`.
+    #[inline(always)]
+    pub unsafe fn load_part<const N: usize>(self, offset: u32, bytes: &mut [u8; N], len: u32) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { helper::bpf_skb_load_bytes(self.0.cast(), offset, bytes.as_mut_ptr().cast(), len) == 0 }
+    }
+
     /// Makes room before the Ethernet header.
     #[inline(always)]
     pub fn make_head_room(self, bytes: u32) -> bool {

@@ -55,8 +55,13 @@ impl Maps {
     /// Whether the user-space encapsulator looked at its ring within the last second.
     #[inline(always)]
     pub fn relay_is_alive(&self, now: u64) -> bool {
-        const SECOND: u64 = 1_000_000_000;
-        maps::CLOCK.get(1).is_some_and(|last| now.wrapping_sub(*last) < SECOND)
+        looked_of_late(1, now)
+    }
+
+    /// Whether the reader of captured frames did.
+    #[inline(always)]
+    pub fn reader_is_alive(&self, now: u64) -> bool {
+        looked_of_late(2, now)
     }
 
     /// The next number of a session: one count for all CPUs.
@@ -290,6 +295,12 @@ impl State for Maps {
         }
         false
     }
+}
+
+#[inline(always)]
+fn looked_of_late(row: u32, now: u64) -> bool {
+    const SECOND: u64 = 1_000_000_000;
+    maps::CLOCK.get(row).is_some_and(|last| now.wrapping_sub(*last) < SECOND)
 }
 
 impl Counters for Maps {

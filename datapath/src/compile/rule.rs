@@ -123,6 +123,8 @@ pub struct Nature {
     pub limited: bool,
     /// Its session takes snapshots.
     pub snaps: bool,
+    /// The agent reads its session's frames itself; it takes snapshots then.
+    pub reader: bool,
 }
 
 /// The rules of one endpoint.

@@ -76,6 +76,7 @@ impl SlotTable {
             stateful: self.mask(|slot| slot.nature.stateful),
             limited: self.mask(|slot| slot.nature.limited),
             snaps: self.mask(|slot| slot.nature.snaps),
+            readers: self.mask(|slot| slot.nature.reader),
             ..RulesetRow::default()
         };
         for (index, slot) in self.0.iter().enumerate().take(limits::RULESET_POLICIES) {

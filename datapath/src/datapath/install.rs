@@ -12,7 +12,7 @@ use podwire_core::abi::{
 use super::ways::Network;
 use super::{Datapath, InForce};
 use crate::compile::{self, EndpointRules};
-use crate::desired::{Desired, Engine};
+use crate::desired::{Desired, Engine, Target};
 use crate::error::{Error, ErrorKind};
 use crate::netdev::Link;
 use crate::network;
@@ -93,6 +93,8 @@ impl Datapath {
             && config.mirror_ifindex == self.mirror_ifindex
             && config.segment_ifindex == self.segment_ifindex;
         let usage = next.image.usage();
+        // Before the first packet is captured.
+        self.tell_reader(&sessions);
         if !unchanged {
             self.write_and_flip(&next)?;
             self.in_force = Some(next);
@@ -196,7 +198,9 @@ impl Datapath {
         if let Some(session) = self.sessions.find(key) {
             return Ok(session);
         }
-        if self.is_restart() {
+        // All readers' rows are alike; an earlier run's went with it.
+        let adoptable = plan.row.kind != SessionKind::Reader as u32;
+        if adoptable && self.is_restart() {
             for session in 0..limits::SESSIONS {
                 let row = self.maps.sessions.get(self.generation.bank() * limits::SESSIONS + session)?;
                 if row == plan.row && self.sessions.adopt(session, key.clone()) {
@@ -274,6 +278,14 @@ impl Datapath {
         self.relay.set_sessions(
             sessions.iter().filter(needs).map(|planned| (planned.session, planned.plan.row)).collect(),
         );
+    }
+
+    fn tell_reader(&self, sessions: &[Planned]) {
+        let readers = sessions.iter().filter_map(|planned| match planned.key.target {
+            Target::Reader { number } => Some((planned.session, number)),
+            _ => None,
+        });
+        self.reader.set_sessions(readers.collect());
     }
 
     fn tell_liveness(&mut self, sessions: &[Planned]) -> Result<(), Error> {

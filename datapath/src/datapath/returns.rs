@@ -79,6 +79,9 @@ impl Datapath {
                 let uplink = self.options.uplink.clone();
                 (uplink.ok_or_else(|| missing("a tunnel needs to know the uplink".into()))?, FROM_UPLINK)
             }
+            Target::Reader { .. } => {
+                return Err(missing(format!("return {port}: readers give nothing back")));
+            }
         };
         let link = links
             .get(&name)
@@ -133,6 +136,7 @@ impl Datapath {
                 }
                 Target::Device { name } => ports.extend(links.get(name).map(|link| link.index)),
                 port @ Target::Tunnel { .. } => tunnels.extend(tunnel_key(port)),
+                Target::Reader { .. } => {}
             }
         }
         for (ifindex, since) in &mut self.returns.ports {

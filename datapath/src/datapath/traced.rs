@@ -61,7 +61,7 @@ impl Datapath {
         let redirects = redirects.flat_map(|redirect| [&redirect.target, &redirect.return_port]);
         mirrors.chain(redirects).any(|target| match target {
             Target::Internal { name } | Target::Device { name } => name == interface,
-            Target::Tunnel { .. } => false,
+            Target::Tunnel { .. } | Target::Reader { .. } => false,
         })
     }
 

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::maps::{self, read_head};
 use crate::pins::Pins;
 use crate::relay::clock_offset;
+use crate::vlan::{TAG_LEN, with_tag};
 
 /// A packet that became traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,21 +55,15 @@ impl Iterator for Captures {
 fn read(record: &[u8]) -> Option<Capture> {
     let row: CaptureRow = read_head(record)?;
     let frame = record.get(size_of::<CaptureRow>()..)?.get(..row.captured as usize)?;
-    let mut bytes = Vec::with_capacity(frame.len() + 4);
-    match (row.vlan, frame) {
-        (0, frame) => bytes.extend_from_slice(frame),
-        (tag, frame) if frame.len() >= 12 => {
-            bytes.extend_from_slice(&frame[..12]);
-            bytes.extend_from_slice(&tag.to_be_bytes());
-            bytes.extend_from_slice(&frame[12..]);
-        }
-        _ => return None,
-    }
+    let bytes = match row.vlan {
+        0 => frame.to_vec(),
+        tag => with_tag(tag, frame)?,
+    };
     Some(Capture {
         trace: row.trace,
         identity: row.identity,
         time_ns: row.time_ns.wrapping_add(clock_offset()),
-        length: row.len + if row.vlan == 0 { 0 } else { 4 },
+        length: row.len + if row.vlan == 0 { 0 } else { TAG_LEN },
         bytes,
     })
 }

@@ -78,6 +78,7 @@ layouts! {
     }
     RulesetRow {
         modes: [ModeRow; 3], chunks: u32, spans: u32, pad: u32, redirects: u64, stateful: u64, limited: u64, snaps: u64,
+        readers: u64,
         shares: [u64; limits::RULESET_POLICIES], policies: [u16; limits::RULESET_POLICIES],
         sessions: [u16; limits::RULESET_POLICIES],
     }
@@ -118,7 +119,7 @@ layouts! {
     TunnelKey { remote: [u8; 16], family: u32, kind: u32, id: u32, port: u32, }
     RelayRow {
         timestamp_ns: u64, session: u32, sequence: u32, direction: u32, flow_hash: u32, captured: u32,
-        original: u32, vlan: u32, bank: u32,
+        original: u32, vlan: u32, bank: u32, offset: u32, whole: u32,
     }
     CopyRow {
         slots: u64, generation: u64, state: u32, ruleset: u32, direction: u32, flow_hash: u32,
@@ -172,7 +173,7 @@ layouts! {
 
 /// Every ABI version and the hash of its layout. A change of the layout fails to compile until a line with a
 /// new version is added here and [`ABI_VERSION`] follows.
-const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 278423930)];
+const VERSIONS: &[(u32, u32)] = &[(1, 2_752_894_446), (2, 838196539)];
 
 /// Hash (FNV-1a, 32 bits) of names, offsets and sizes of all rows, of the reasons and of the tables' limits.
 pub const HASH: u32 = hash();
@@ -225,6 +226,7 @@ const fn hash() -> u32 {
         limits::OBSERVATION_RING,
         limits::MATCHES,
         limits::CAPTURE_RING,
+        limits::FRAMES_RING,
     ];
     let mut i = 0;
     while i < sizes.len() {

@@ -52,6 +52,10 @@ pub const OBSERVATION_RING: u32 = 1 << 20;
 pub const RELAY_RING: u32 = 1 << 22;
 /// Largest frame that goes through it, in bytes.
 pub const RELAY_FRAME: usize = 16384;
+/// Bytes of the ring of captured frames.
+pub const FRAMES_RING: u32 = 1 << 24;
+/// Pieces of [`RELAY_FRAME`] bytes that a captured frame is handed over in at most; what is longer is cut.
+pub const FRAME_PIECES: u32 = 5;
 /// Largest truncated copy that is taken as a snapshot, without a clone, in bytes.
 pub const SNAP_FRAME: u32 = 256;
 /// Bytes from the start of a frame within which all headers must lie to be looked at.

@@ -21,12 +21,13 @@
 //! | `LIVE` | array | session | [`LiveRow`] |
 //! | `SEQUENCES` | array | session | the next sequence number, `u64` |
 //! | `PACES` | array | session, or [`limits::SESSIONS`] + Egress policy | when the next frame is due at the highest rate, `u64` ns |
-//! | `CLOCK` | array | 0: node's clock less monotonic clock; 1: when the user-space encapsulator last looked | `u64` ns |
+//! | `CLOCK` | array | 0: node's clock less monotonic clock; 1: when the user-space encapsulator last looked; 2: when the reader of captured frames did | `u64` ns |
 //! | `FLOWS` | hash | [`FlowKey`] | [`FlowRow`] |
 //! | `TRIPS` | LRU hash | [`TripKey`] | [`TripRow`] |
 //! | `RETURN_PORTS` | hash | ifindex | return port number |
 //! | `RETURN_TUNNELS` | hash | [`TunnelKey`] | return port number |
 //! | `RELAY` | ring buffer | | [`RelayRow`], then the frame |
+//! | `FRAMES` | ring buffer | | [`RelayRow`], then a piece of a captured frame |
 //! | `COPY` | per-CPU array | 0 | [`CopyRow`] |
 //! | `HEADERS` | per-CPU array | 0 | scratch of the encapsulation |
 //! | `FACTS` | per-CPU array | 0 | what the packet at hand is, for the classifier |

@@ -107,6 +107,10 @@ reasons! {
     TtlExceeded = 33,
     /// A packet that was injected for a trace ended where it would have been delivered.
     TraceEnded = 34,
+    /// Nobody reads captured frames: the agent is gone, or hangs.
+    ReaderMissing = 35,
+    /// Whoever captures is too slow: more frames wait for it than may.
+    ReaderSlow = 36,
 }
 
 impl Reason {

@@ -133,6 +133,8 @@ pub struct RulesetRow {
     pub limited: u64,
     /// Slots whose session takes snapshots.
     pub snaps: u64,
+    /// Of those, slots whose frames the agent reads itself.
+    pub readers: u64,
     /// Slots with the same session, by slot: a packet goes to each session once.
     pub shares: [u64; limits::RULESET_POLICIES],
     /// Policy of each slot.
@@ -152,6 +154,7 @@ impl Default for RulesetRow {
             stateful: 0,
             limited: 0,
             snaps: 0,
+            readers: 0,
             shares: [0; limits::RULESET_POLICIES],
             policies: [0; limits::RULESET_POLICIES],
             sessions: [0; limits::RULESET_POLICIES],

@@ -12,6 +12,8 @@ pub enum SessionKind {
     Device = 1,
     /// Frames leave inside a tunnel, by the kernel's route to the remote address.
     Tunnel = 2,
+    /// Frames are read by the agent, in pieces through the ring `FRAMES`.
+    Reader = 3,
 }
 
 /// One session in one bank.

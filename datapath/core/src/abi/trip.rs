@@ -92,7 +92,8 @@ impl FlowRow {
     pub const GUESSED: u32 = 2;
 }
 
-/// The head of a record for the user-space encapsulator; the frame follows it.
+/// The head of a record for the user-space encapsulator, or for the reader of captured frames; the frame, or a piece
+/// of it, follows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RelayRow {
@@ -106,7 +107,7 @@ pub struct RelayRow {
     pub direction: u32,
     /// See `crate::wire::encap::flow_hash`.
     pub flow_hash: u32,
-    /// Bytes of the frame that follow.
+    /// Bytes that follow.
     pub captured: u32,
     /// Bytes that the frame had.
     pub original: u32,
@@ -114,4 +115,8 @@ pub struct RelayRow {
     pub vlan: u32,
     /// The generation's bank.
     pub bank: u32,
+    /// Where the bytes stand in the frame: not 0 for later pieces of a captured frame.
+    pub offset: u32,
+    /// Bytes of the frame that are taken, in all pieces.
+    pub whole: u32,
 }
