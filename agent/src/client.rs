@@ -68,6 +68,25 @@ impl Client {
         })
     }
 
+    /// As [`Client::get`], for who speaks to several agents at once.
+    pub async fn ask(&self, path: &str) -> Result<Value, Failure> {
+        let (status, bytes) = self.exchange(Method::GET, path, String::new()).await?;
+        judge(status, &bytes)?;
+        serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))
+    }
+
+    /// Sends something; the answer comes in pieces.
+    pub async fn open(&self, path: &str, body: String) -> Result<Pieces, Failure> {
+        let response = self.request(Method::POST, path, body).await?;
+        let status = response.status().as_u16();
+        let mut body = response.into_body();
+        if status >= 400 {
+            let bytes = (&mut body).collect().await.map_err(|error| broken(&error))?.to_bytes();
+            judge(status, &bytes)?;
+        }
+        Ok(Pieces(body))
+    }
+
     async fn read_lines(
         &self,
         method: Method,
@@ -123,6 +142,27 @@ impl Client {
     }
 }
 
+/// An answer as it comes.
+#[derive(Debug)]
+pub struct Pieces(Incoming);
+
+impl Pieces {
+    /// The next piece; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            match self.0.frame().await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(broken(&error)),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Who ended an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -134,7 +174,8 @@ pub enum Ended {
     Overdue,
 }
 
-async fn interrupted() -> Result<(), Failure> {
+/// Returns at SIGINT or SIGTERM.
+pub async fn interrupted() -> Result<(), Failure> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         pressed = tokio::signal::ctrl_c() => pressed?,

@@ -45,6 +45,17 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// What it says, in one line.
+    pub fn line(&self) -> String {
+        match self {
+            Self::Run(line) | Self::Unreachable(line) | Self::Interrupted(line) => line.clone(),
+            Self::Refused(lines) | Self::NotFound(lines) | Self::Usage(lines) => lines.join("; "),
+            Self::Shown(_) | Self::Closed => String::new(),
+        }
+    }
+}
+
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self::Run(format!("{error:#}"))

@@ -78,6 +78,7 @@ fn unsafe_stands_in_named_files() {
         "ebpf/src/mirror.rs",
         "ebpf/src/overlay.rs",
         "ebpf/src/pod.rs",
+        "ebpf/src/reader.rs",
         "ebpf/src/relay.rs",
         "ebpf/src/skb.rs",
         "ebpf/src/tables.rs",

@@ -72,6 +72,7 @@ fn fetch(client: &Client, wanted: &Wanted) -> Result<Value, Failure> {
         Kind::Nodes => "nodes",
         Kind::Sessions => "sessions",
         Kind::Traceflows => "traceflows",
+        Kind::Captures => "captures",
         Kind::Events => "events",
         Kind::Status => return status(client),
     };
@@ -168,6 +169,7 @@ fn wide(kind: Kind) -> &'static [(&'static str, &'static str)] {
             ("EGRESSES", "/status/egresses"),
         ],
         Kind::Events => &[],
+        Kind::Captures => &[("DIRECTION", "/spec/direction"), ("SNAPLEN", "/spec/snaplen")],
         Kind::Traceflows => &[("TAG", "/status/dataplaneTag"), ("REASON", "/status/reason")],
         Kind::Status => &[("MISSING", "/status/store/resources"), ("ERRORS", "/status/configurationErrors")],
         Kind::Endpoints => &[("IFINDEX", "/status/ifindex"), ("PROBLEM", "/status/problem")],
@@ -258,6 +260,18 @@ fn columns(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
         Kind::Events => (
             &["TIME", "TYPE", "REASON", "OBJECT", "MESSAGE"],
             &["/time", "/type", "/reason", "/object", "/message"],
+        ),
+        Kind::Captures => (
+            &["NAME", "PODS", "FLOW", "STATE", "MATCHED", "LOST", "SINCE"],
+            &[
+                "/metadata/name",
+                "/status/podNames",
+                "/spec/flow",
+                "/status/state",
+                "/status/matched",
+                "/status/lost",
+                "/status/since",
+            ],
         ),
         Kind::Endpoints => (
             &[

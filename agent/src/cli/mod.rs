@@ -1,5 +1,6 @@
 //! The command line.
 
+mod capture;
 mod check;
 mod get;
 mod objects;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub use check::features;
+pub use traceflow::flow::Flow;
 
 use crate::client::Client;
 use crate::daemon;
@@ -25,9 +27,9 @@ use crate::failure::Failure;
     after_help = "Examples:\n  podwire check\n  podwire agent --config /etc/podwire --node node-1 --uplink eth0\n  podwire get tc --watch"
 )]
 pub struct Arguments {
-    /// Socket of the agent.
+    /// Socket of the agent; podwire capture takes several, each after a --socket of its own.
     #[arg(long, global = true, env = "PODWIRE_SOCKET", default_value = "/run/podwire/podwire.sock")]
-    socket: PathBuf,
+    socket: Vec<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -83,8 +85,8 @@ enum Command {
         after_help = "Examples:\n  podwire get tc\n  podwire get egresses -o wide\n  podwire get sessions --watch\n  podwire get endpoints web-0 -o yaml\n  podwire get traceflows"
     )]
     Get {
-        /// trafficcontrols (tc), egresses (eg), endpoints (ep), nodes (no), sessions, traceflows (tf), status or
-        /// events (ev).
+        /// trafficcontrols (tc), egresses (eg), endpoints (ep), nodes (no), sessions, traceflows (tf), captures
+        /// (cap), status or events (ev).
         kind: Kind,
         /// Only the object of this name.
         name: Option<String>,
@@ -103,7 +105,7 @@ enum Command {
         after_help = "Examples:\n  podwire describe tc mirror-web\n  podwire describe egress foobar\n  podwire describe traceflow NAME"
     )]
     Describe {
-        /// trafficcontrol (tc), egress (eg), endpoint (ep), node (no), session or traceflow (tf).
+        /// trafficcontrol (tc), egress (eg), endpoint (ep), node (no), session, traceflow (tf) or capture (cap).
         kind: Kind,
         /// Its name.
         name: String,
@@ -135,6 +137,21 @@ enum Command {
                       podwire traceflow -r saved.yaml -o mermaid"
     )]
     Traceflow(Box<traceflow::Wanted>),
+    /// Capture packets at a pod, or at both ends, to pcapng.
+    ///
+    /// From the line that says "capturing" on no packet is missed; what could not be kept is counted and told at the end.
+    /// Ctrl-C ends it and leaves a whole file. Nothing else is disturbed, and nothing is left.
+    #[command(
+        after_help = "Exit codes: 0 it ended by a limit; 1 it failed; 2 wrong use; 3 refused; 4 no agent, or the agent went away; \
+                      130 interrupted. The file is whole in any case.\n\n\
+                      Examples:\n  podwire capture -S web-0 -w web.pcapng\n  \
+                      podwire capture -S web-0 -f tcp,tcp_dst=80 --count 100 -w - | wireshark -k -i -\n  \
+                      podwire capture -S shop/web-0 -D shop/cart --duration 30s -w both.pcapng\n  \
+                      podwire capture -S web-0 -D 203.0.113.9 --snaplen 128 --direction out\n  \
+                      podwire capture -S web-7 --wait -w first.pcapng\n  \
+                      podwire --socket n1.sock --socket n2.sock capture -S web-0 -D db-0 -w across.pcapng"
+    )]
+    Capture(Box<capture::Wanted>),
     /// Show what this kernel offers, what is missing, and what that costs.
     #[command(after_help = "Examples:\n  podwire check\n  podwire check -o json")]
     Check {
@@ -196,6 +213,9 @@ pub enum Kind {
     /// The agent as a whole, and where its objects stand.
     #[value(name = "status")]
     Status,
+    /// Captures that run.
+    #[value(name = "captures", alias = "capture", alias = "cap")]
+    Captures,
     /// What changed of late.
     #[value(name = "events", alias = "event", alias = "ev")]
     Events,
@@ -216,8 +236,20 @@ pub enum Format {
 
 /// Runs a command.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
-    let Arguments { socket, command } = arguments;
+    let Arguments { socket: sockets, command } = arguments;
+    let command = match command {
+        Command::Capture(wanted) => return capture::capture(sockets, &wanted),
+        other => other,
+    };
+    let socket = match <[PathBuf; 1]>::try_from(sockets) {
+        Ok([socket]) => socket,
+        Err(sockets) => {
+            let line = format!("{} sockets; only podwire capture speaks to several agents", sockets.len());
+            return Err(Failure::Usage(vec![line]));
+        }
+    };
     match command {
+        Command::Capture(_) => Ok(()),
         Command::Agent(options) => daemon::run(options, &socket),
         Command::Cleanup { bpffs } => {
             let options = podwire_datapath::Options { bpffs, ..Default::default() };

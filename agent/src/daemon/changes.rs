@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use podwire_datapath::Applied;
+use podwire_datapath::{Applied, SessionState, Target};
 
 use super::convert::{EgressState, PolicyState};
 use super::events::{Events, note};
@@ -105,7 +105,9 @@ fn tell_endpoints(events: &mut Events, before: &Applied, after: &Applied) {
 }
 
 fn tell_sessions(events: &mut Events, before: &Applied, after: &Applied) {
-    for session in &after.sessions {
+    // Captures are nobody's policies.
+    let is_policys = |session: &&SessionState| !matches!(session.target, Target::Reader { .. });
+    for session in after.sessions.iter().filter(is_policys) {
         let old = before.sessions.iter().find(|other| other.target == session.target);
         if old.is_some_and(|old| old.problem == session.problem) {
             continue;

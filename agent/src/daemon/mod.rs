@@ -7,6 +7,7 @@
 //!               └── file changes, interface changes, a period
 //! ```
 
+mod captures;
 mod changes;
 mod convert;
 mod events;

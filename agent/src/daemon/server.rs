@@ -26,6 +26,7 @@ use super::observe::Feed;
 use super::trace::{KEPT, Traces};
 use super::worker::{Answer, Message, Trouble, View};
 
+mod captures;
 mod traceflows;
 
 /// Time for answers under way when the agent ends.
@@ -78,9 +79,10 @@ pub async fn run(
             Router::new()
                 .route("/v1/apply", post(apply))
                 .route("/v1/delete", post(delete))
-                .with_state((worker, traces.clone())),
+                .with_state((worker.clone(), traces.clone())),
         )
         .merge(traceflows::routes(traces))
+        .merge(captures::routes(worker))
         .layer(DefaultBodyLimit::max(podwire_datapath::object::MAX_TEXT))
         .merge(Router::new().route("/v1/observe", get(observe)).with_state(feed));
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot::Sender;
 
 use super::Options;
+use super::captures::{Begun, Captures, Wanted};
 use super::changes::{ToldEgresses, tell_applied, tell_policies};
 use super::convert::{Converted, EgressState, Here, PolicyState, convert};
 use super::events::{Events, note};
@@ -22,6 +23,7 @@ use super::trace::{End, Planned};
 use super::view::{Known, Standing};
 use crate::kubernetes::{Link, Snapshot};
 
+mod captured;
 mod traced;
 
 /// What was missed is healed this often.
@@ -58,6 +60,10 @@ pub enum Message {
     },
     /// A trace of these endpoints is over.
     EndTrace { endpoints: Vec<String> },
+    /// A capture. It goes on until [`Message::EndCapture`].
+    BeginCapture { wanted: Box<Wanted>, answer: Sender<Result<Begun, Trouble>> },
+    /// A capture is over.
+    EndCapture { id: u64, answer: Option<Sender<Answer>> },
     /// The end.
     Stop { remove: bool },
 }
@@ -79,6 +85,8 @@ pub enum View {
     Status,
     /// What changed of late.
     Events,
+    /// Captures that run.
+    Captures,
 }
 
 /// An answer, or what is wrong.
@@ -110,6 +118,7 @@ pub struct Worker {
     events: Events,
     /// How many traces look at an endpoint.
     traced: BTreeMap<String, usize>,
+    captures: Captures,
 }
 
 impl Worker {
@@ -132,6 +141,7 @@ impl Worker {
             configuration_errors: Vec::new(),
             events: Events::new(move |event| told.tell_event(event.to_json())),
             traced: BTreeMap::new(),
+            captures: Captures::default(),
         };
         // A mistake in the files must not take down what an earlier run left in force: nothing is applied then.
         worker.reload();
@@ -179,13 +189,14 @@ impl Worker {
             match messages.recv_timeout(wait.saturating_duration_since(Instant::now())) {
                 Ok(Message::Stop { remove: true }) => return Ok(self.datapath.remove()?),
                 Ok(Message::Stop { remove: false }) | Err(RecvTimeoutError::Disconnected) => {
+                    self.take_captures_down();
                     self.datapath.close();
                     return Ok(());
                 }
-                Ok(Message::Refresh) => due = due.min(Instant::now() + SETTLE),
+                Ok(Message::Refresh) => due = due.min(Instant::now() + self.settle()),
                 Ok(Message::Reload) => {
                     changed = true;
-                    due = due.min(Instant::now() + SETTLE);
+                    due = due.min(Instant::now() + self.settle());
                 }
                 Ok(Message::Cluster(snapshot)) => {
                     self.store.take(*snapshot);
@@ -196,6 +207,11 @@ impl Worker {
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
+    }
+
+    /// Who waits to capture a pod's first packets has no time to lose.
+    fn settle(&self) -> Duration {
+        if self.captures.is_waiting() { Duration::ZERO } else { SETTLE }
     }
 
     fn check_health(&mut self) {
@@ -233,6 +249,22 @@ impl Worker {
             Message::EndTrace { endpoints } => {
                 self.end_trace(endpoints);
                 Ok(())
+            }
+            Message::BeginCapture { wanted, answer } => {
+                // What nobody waits for any more must not go on.
+                if let Err(Ok(begun)) = answer.send(self.begin_capture(*wanted)) {
+                    self.end_capture(begun.id);
+                }
+                Ok(())
+            }
+            Message::EndCapture { id, answer } => {
+                let ended = self.end_capture(id);
+                let said = if ended {
+                    Ok(json!({"result": "ended"}))
+                } else {
+                    Err(Trouble::NotFound(format!("Capture/{id}: not found")))
+                };
+                answer.map_or(Ok(()), |answer| answer.send(said))
             }
             Message::Refresh | Message::Reload | Message::Cluster(_) | Message::Stop { .. } => Ok(()),
         };
@@ -290,7 +322,17 @@ impl Worker {
 
     fn put_in_force(&mut self, desired: &Desired) -> Result<(), Trouble> {
         use podwire_datapath::ErrorKind::{Invalid, TableFull};
-        let applied = self.datapath.apply(desired).map_err(|error| match error.kind() {
+        let mut all = desired.clone();
+        self.captures.add_to(&mut all);
+        let mut applied = self.datapath.apply(&all);
+        if applied.is_err() && !self.captures.is_empty() {
+            // What users want goes before captures, if it is these that have no room.
+            applied = self.datapath.apply(desired);
+            if applied.is_ok() {
+                self.end_captures("there is no room for it beside the policies");
+            }
+        }
+        let applied = applied.map_err(|error| match error.kind() {
             Invalid | TableFull => Trouble::Refused(vec![error.to_string()]),
             _ => Trouble::Failed(error.to_string()),
         })?;
@@ -302,6 +344,7 @@ impl Worker {
     fn take(&mut self, applied: Applied) {
         tell_applied(&mut self.events, &self.here.node, &self.applied, &applied);
         self.applied = applied;
+        self.captures.tell(&self.applied);
     }
 
     fn apply(&mut self, file: &str, text: &str, dry_run: bool) -> Answer {
@@ -412,6 +455,7 @@ impl Worker {
         };
         let known = self.known(&counters, &connections);
         Ok(match view {
+            View::Captures => self.view_captures(),
             View::TrafficControls => known.traffic_controls(),
             View::Endpoints => known.endpoints(),
             View::Sessions => known.sessions(),

@@ -11,6 +11,7 @@
 
 mod account;
 mod captures;
+mod filter;
 mod matches;
 mod names;
 mod reader;
@@ -26,10 +27,11 @@ use podwire_core::abi::{Action, Class, Component, ObservationRow, Reason, TraceR
 
 pub use account::Account;
 pub use captures::{Capture, Captures};
+pub use filter::Filter;
 pub(crate) use names::Names;
 use names::address;
 use reader::{Reader, Tally};
-pub use trace::{Filter, Flow, Live, Place, Trace, TraceOptions};
+pub use trace::{Flow, Live, Place, Trace, TraceOptions};
 pub use watcher::Watcher;
 
 use crate::error::Error;

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use podwire_core::abi::{Direction, MatchBlock, MatchRow, TraceKey, TraceRow};
-use podwire_core::stage::{Key, trace::LARGEST_TAG};
+use podwire_core::stage::trace::LARGEST_TAG;
 
+use super::filter::{Filter, words};
 use crate::error::{Error, ErrorKind};
 
 /// Packets of one direction between two places.
@@ -128,39 +128,6 @@ pub enum Place {
     OtherNodes,
 }
 
-/// Which packets; what is not said is any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// Source addresses.
-    pub source: Option<IpNet>,
-    /// Destination addresses.
-    pub destination: Option<IpNet>,
-    /// IPv6, or IPv4.
-    pub v6: Option<bool>,
-    /// IP protocol, after IPv6 extension headers.
-    pub protocol: Option<u8>,
-    /// Source port.
-    pub source_port: Option<u16>,
-    /// Destination port.
-    pub destination_port: Option<u16>,
-    /// ICMP type.
-    pub icmp_type: Option<u8>,
-    /// ICMP code.
-    pub icmp_code: Option<u8>,
-    /// TCP flags: value and mask.
-    pub tcp_flags: Option<(u8, u8)>,
-    /// Time to live, or hop limit.
-    pub ttl: Option<u8>,
-    /// IPv4's total length, or IPv6's payload length.
-    pub length: Option<u16>,
-    /// IPv4's flags, the three bits beside the fragment offset.
-    pub ip_flags: Option<u8>,
-    /// Identifier of an ICMP echo.
-    pub echo_id: Option<u16>,
-    /// Sequence number of an ICMP echo.
-    pub echo_sequence: Option<u16>,
-}
-
 /// Live packets that become traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
@@ -200,43 +167,9 @@ impl Live {
     pub(super) fn row(&self, until: u64) -> Result<MatchRow, Error> {
         check(self.number, self.tag)?;
         check(self.number, self.spare)?;
-        let filter = &self.filter;
-        let (mut ports, mut ports_mask) = (0, 0);
-        let upper = match (filter.icmp_type, filter.icmp_code) {
-            (Some(kind), code) => {
-                let code_mask = if code.is_some() { 0xff } else { 0 };
-                Some((u32::from(kind) << 8 | u32::from(code.unwrap_or(0)), 0xff00 | code_mask))
-            }
-            (None, _) => filter.source_port.map(|port| (u32::from(port), 0xffff)),
-        };
-        if let Some((value, mask)) = upper {
-            (ports, ports_mask) = (value << 16, mask << 16);
-        }
-        if let Some(port) = filter.destination_port {
-            (ports, ports_mask) = (ports | u32::from(port), ports_mask | 0xffff);
-        }
-        let prefixes = [filter.source, filter.destination];
-        let families = prefixes.iter().flatten().map(|prefix| prefix.addr().is_ipv6()).chain(filter.v6);
-        let v6: Vec<bool> = families.collect();
-        if v6.windows(2).any(|two| two[0] != two[1]) {
-            return Err(wrong(self.number, "its addresses are of one family"));
-        }
-        let [(source, source_mask), (destination, destination_mask)] = prefixes.map(prefix_words);
-        let (tcp_flags, tcp_flags_mask) = filter.tcp_flags.unwrap_or((0, 0));
-        let half = |number: Option<u16>| number.map_or((0, 0), |number| (u32::from(number), 0xffff));
-        let [(id, id_mask), (sequence, sequence_mask)] = [filter.echo_id, filter.echo_sequence].map(half);
+        let row = self.filter.row().map_err(|what| wrong(self.number, what))?;
         Ok(MatchRow {
             until,
-            source,
-            source_mask,
-            destination,
-            destination_mask,
-            ports: ports & ports_mask,
-            ports_mask,
-            family: v6.first().map_or(0, |v6| if *v6 { 6 } else { 4 }),
-            protocol: filter.protocol.map_or(MatchRow::ANY_PROTOCOL, u32::from),
-            tcp_flags: u32::from(tcp_flags & tcp_flags_mask),
-            tcp_flags_mask: tcp_flags_mask.into(),
             number: self.number,
             flags: self.options.flags(),
             tag: self.tag.into(),
@@ -244,13 +177,7 @@ impl Live {
             count: self.count,
             sampling: self.sampling.max(1),
             capture: self.capture,
-            ttl: filter.ttl.map_or(0, u32::from),
-            length: filter.length.map_or(0, u32::from),
-            ip_flags: filter.ip_flags.map_or(0, u32::from),
-            ip_flags_mask: if filter.ip_flags.is_some() { 7 } else { 0 },
-            echo: id << 16 | sequence,
-            echo_mask: id_mask << 16 | sequence_mask,
-            ..MatchRow::default()
+            ..row
         })
     }
 }
@@ -267,23 +194,6 @@ fn check(number: u32, tag: u8) -> Result<(), Error> {
 
 fn wrong(number: u32, what: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("trace {number}: {what}"))
-}
-
-/// As the stages keep an address.
-fn words(address: IpAddr) -> [u64; 2] {
-    let Key { high, low } = match address {
-        IpAddr::V4(address) => Key::from_v4(address.octets()),
-        IpAddr::V6(address) => Key::from_v6(address.octets()),
-    };
-    [high, low]
-}
-
-/// An address under its mask, and the mask.
-fn prefix_words(prefix: Option<IpNet>) -> ([u64; 2], [u64; 2]) {
-    let Some(prefix) = prefix else {
-        return ([0; 2], [0; 2]);
-    };
-    (words(prefix.network()), words(prefix.netmask()))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod words;
 use std::fmt;
 use std::str::FromStr;
 
+use podwire_datapath::Filter;
 use podwire_datapath::compile::TcpFlags;
 use podwire_datapath::object::TCP_FLAGS;
 use serde_json::{Map, Value, json};
@@ -108,6 +109,23 @@ impl FromStr for Flow {
 }
 
 impl Flow {
+    /// Which packets it says.
+    pub fn filter(&self) -> Filter {
+        Filter {
+            v6: self.v6,
+            protocol: self.protocol.map(Protocol::number),
+            source_port: self.source_port,
+            destination_port: self.destination_port,
+            icmp_type: self.icmp_type,
+            icmp_code: self.icmp_code,
+            tcp_flags: self.tcp_flags.map(|flags| (flags.value, flags.mask)),
+            ttl: self.ttl,
+            echo_id: self.icmp_id,
+            echo_sequence: self.icmp_seq,
+            ..Filter::default()
+        }
+    }
+
     /// `spec.packet` of a Traceflow.
     pub fn packet(&self) -> Value {
         let mut packet = Map::new();

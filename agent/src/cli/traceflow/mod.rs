@@ -7,7 +7,7 @@
 //! ```
 
 mod capture;
-mod end;
+pub mod end;
 pub mod flow;
 mod path;
 mod picture;
@@ -149,7 +149,7 @@ impl FromStr for Expectation {
 }
 
 /// A plain number is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
     }

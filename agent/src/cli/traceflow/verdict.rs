@@ -178,5 +178,7 @@ pub fn meaning(word: &str) -> Option<&'static str> {
         Reason::OverlaySpoofed => "its source does not belong to the node that sent it",
         Reason::TtlExceeded => "its time to live is up",
         Reason::TraceEnded => "it was injected for a trace that ended there",
+        Reason::ReaderMissing => "nobody reads captured frames",
+        Reason::ReaderSlow => "whoever captures is too slow",
     })
 }

@@ -1,0 +1,200 @@
+//! Captures over the socket. In: a request. Out: a stream of frames, as `crate::capture` describes it, until the client
+//! goes, asks for the end, or the time is over.
+
+use std::convert::Infallible;
+use std::sync::mpsc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_util::{FutureExt, stream};
+use podwire_datapath::Frame;
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::{answer, respond};
+use crate::capture::{FrameHead, write_frame, write_said};
+use crate::daemon::captures::{Begun, Filters, Wanted};
+use crate::daemon::worker::{Message, Trouble, View};
+
+/// Bytes that are sent at once, if so many wait.
+const CHUNK: usize = 1 << 18;
+
+type Worker = State<mpsc::Sender<Message>>;
+
+pub fn routes(worker: mpsc::Sender<Message>) -> Router {
+    Router::new()
+        .route("/v1/captures", get(list).post(begin))
+        .route("/v1/captures/{id}/end", post(end))
+        .with_state(worker)
+}
+
+async fn list(State(worker): Worker) -> Response {
+    answer(worker, |answer| Message::View { view: View::Captures, answer }).await
+}
+
+/// Ends a capture; its stream tells the rest.
+async fn end(State(worker): Worker, Path(id): Path<u64>) -> Response {
+    answer(worker, |answer| Message::EndCapture { id, answer: Some(answer) }).await
+}
+
+async fn begin(State(worker): Worker, text: String) -> Response {
+    let read = serde_json::from_str(&text).map_err(|error| error.to_string());
+    let wanted = match read.and_then(Wanted::read) {
+        Ok(wanted) => wanted,
+        Err(line) => return respond(Err(Trouble::Refused(vec![line]))),
+    };
+    let (filters, duration) = (wanted.filters.clone(), wanted.duration());
+    let (answer, wait) = oneshot::channel();
+    let ending = || respond(Err(Trouble::Failed("the agent is ending".into())));
+    if worker.send(Message::BeginCapture { wanted: Box::new(wanted), answer }).is_err() {
+        return ending();
+    }
+    let begun = match wait.await {
+        Ok(Ok(begun)) => begun,
+        Ok(Err(trouble)) => return respond(Err(trouble)),
+        Err(_) => return ending(),
+    };
+    let telling = Telling {
+        guard: Guard { worker, id: begun.id },
+        filtered: vec![0; begun.readers.len()],
+        begun,
+        filters,
+        deadline: duration.map(|duration| Instant::now() + duration),
+        at: At::Begin,
+    };
+    let chunks = stream::unfold(telling, |mut telling| async move {
+        let chunk = telling.next().await?;
+        Some((Ok::<_, Infallible>(chunk), telling))
+    });
+    ([(CONTENT_TYPE, "application/octet-stream")], Body::from_stream(chunks)).into_response()
+}
+
+/// Dropped with the connection: a client that is killed ends its capture.
+struct Guard {
+    worker: mpsc::Sender<Message>,
+    id: u64,
+}
+
+impl Guard {
+    fn end(&self) {
+        let _ = self.worker.send(Message::EndCapture { id: self.id, answer: None });
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+enum At {
+    Begin,
+    Frames,
+    Over,
+}
+
+struct Telling {
+    begun: Begun,
+    filters: Filters,
+    /// Frames that the classifier let through and the flow does not want, by pod.
+    filtered: Vec<u64>,
+    deadline: Option<Instant>,
+    at: At,
+    guard: Guard,
+}
+
+enum Event {
+    Frame(Option<Frame>),
+    State,
+    Time,
+}
+
+impl Telling {
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        match self.at {
+            At::Begin => {
+                self.at = At::Frames;
+                let states = self.begun.states.borrow_and_update().clone();
+                let begun = &self.begun;
+                let said =
+                    json!({"kind": "Begun", "id": begun.id, "node": begun.node, "pods": states["pods"]});
+                write_said(&mut out, &said);
+                return Some(out);
+            }
+            At::Over => return None,
+            At::Frames => {}
+        }
+        while out.is_empty() {
+            match self.event().await {
+                Event::Frame(Some(frame)) => self.write(&mut out, &frame),
+                Event::Frame(None) => self.write_end(&mut out).await,
+                Event::State => write_said(&mut out, &self.begun.states.borrow_and_update()),
+                Event::Time => {
+                    self.deadline = None;
+                    self.guard.end();
+                }
+            }
+        }
+        Some(out)
+    }
+
+    async fn event(&mut self) -> Event {
+        let deadline = self.deadline;
+        let time = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        // Frames last: a flood of them must not put the end off.
+        tokio::select! {
+            biased;
+            () = time => Event::Time,
+            Ok(()) = self.begun.states.changed() => Event::State,
+            frame = self.begun.frames.next() => Event::Frame(frame),
+        }
+    }
+
+    /// The frame, and those that wait already.
+    fn write(&mut self, out: &mut Vec<u8>, frame: &Frame) {
+        self.write_one(out, frame);
+        while out.len() < CHUNK
+            && let Some(Some(frame)) = self.begun.frames.next().now_or_never()
+        {
+            self.write_one(out, &frame);
+        }
+    }
+
+    fn write_one(&mut self, out: &mut Vec<u8>, frame: &Frame) {
+        let Some(pod) = self.begun.readers.iter().position(|reader| *reader == frame.reader) else {
+            return;
+        };
+        if !self.filters.accept(&frame.bytes) {
+            self.filtered[pod] += 1;
+            return;
+        }
+        let head = FrameHead {
+            pod: pod as u32,
+            direction: frame.direction,
+            time_ns: frame.time_ns,
+            length: frame.length,
+        };
+        write_frame(out, &head, &frame.bytes);
+    }
+
+    async fn write_end(&mut self, out: &mut Vec<u8>) {
+        self.at = At::Over;
+        let lost = || json!({"kind": "End", "failure": "the agent ends", "pods": []});
+        let mut account = (&mut self.begun.account).await.unwrap_or_else(|_| lost());
+        for (pod, filtered) in account["pods"].as_array_mut().into_iter().flatten().zip(&self.filtered) {
+            pod["filtered"] = json!(filtered);
+        }
+        write_said(out, &account);
+    }
+}
