@@ -60,6 +60,10 @@ pub struct Options {
     pub segment_device: String,
     /// The interface towards other nodes, by which tunnelled packets come back from tools.
     pub uplink: Option<String>,
+    /// Whether the agent's own encapsulation (snapshots) may leave by AF_XDP, past the stack, where the uplink has neither
+    /// programs at its egress hook nor a discipline that shapes nor somebody who listens (`tcpdump`). Without the feature
+    /// `xsk` it means nothing.
+    pub fast_uplink: bool,
     /// Whether pods' interfaces get the overlay's MTU where podwire forwards: both ends, downwards only.
     pub lower_pod_mtu: bool,
     /// `skb->mark` of copies. Only copies carry it; marks of other packets are never changed.
@@ -83,6 +87,7 @@ impl Default for Options {
             mirror_device: "pw-mirror".into(),
             segment_device: "pw-segment".into(),
             uplink: None,
+            fast_uplink: true,
             lower_pod_mtu: true,
             copy_mark: 0x7077_0001,
             overlay_device: "pw-overlay".into(),
@@ -172,6 +177,7 @@ impl Datapath {
             Table::reopen(&pins, "RELAY_COUNTERS")?,
             Table::reopen(&pins, "CLOCK")?,
             options.copy_mark,
+            options.fast_uplink.then(|| options.uplink.clone()).flatten(),
         )?;
         let reader = Reader::start(
             maps.take_frames()?,

@@ -43,12 +43,9 @@ mod status;
 #[allow(unsafe_code, reason = "system calls that no crate of ours wraps")]
 mod sys;
 pub mod traceflow;
-<<<<<<< HEAD
 #[cfg(feature = "xsk")]
 pub mod xsk;
-=======
 mod vlan;
->>>>>>> capture
 
 pub use datapath::{Datapath, Options};
 pub use desired::{

@@ -144,6 +144,22 @@ impl Netdev {
         [down, up].into_iter().try_for_each(|message| self.change(message, name))
     }
 
+    /// The kinds of a device's queueing disciplines, those inside others too.
+    #[cfg(feature = "xsk")]
+    pub(crate) fn disciplines(&self, ifindex: u32) -> Result<Vec<String>, Error> {
+        use rtnetlink::packet_route::tc::TcAttribute;
+        let index = i32::try_from(ifindex).unwrap_or_default();
+        let all = self.handle.qdisc().get().index(index).execute().try_collect::<Vec<_>>();
+        let all = self.runtime.block_on(all).context(|| "listing queueing disciplines".into())?;
+        let kinds = all.into_iter().filter(|one| one.header.index == index).flat_map(|one| one.attributes);
+        Ok(kinds
+            .filter_map(|attribute| match attribute {
+                TcAttribute::Kind(kind) => Some(kind),
+                _ => None,
+            })
+            .collect())
+    }
+
     /// Deletes a device; one that is gone already is no error.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Error> {
         let Some(link) = self.links()?.remove(name) else {

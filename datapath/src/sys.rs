@@ -247,3 +247,40 @@ pub(crate) fn kick(socket: std::os::fd::RawFd) -> io::Result<()> {
     let sent = unsafe { libc::sendto(socket, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Whether programs are at a device's tcx egress hook. Where the kernel does not say, there are.
+#[cfg(feature = "xsk")]
+pub(crate) fn has_egress_programs(ifindex: u32) -> bool {
+    /// `BPF_PROG_QUERY` and `BPF_TCX_EGRESS` of linux/bpf.h.
+    const QUERY: libc::c_int = 16;
+    const TCX_EGRESS: u32 = 47;
+    /// The members of `union bpf_attr` for a query, up to the count.
+    #[repr(C)]
+    struct Query {
+        target: u32,
+        attach_type: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        ids: u64,
+        count: u32,
+        pad: u32,
+        rest: [u64; 4],
+    }
+    let mut query = Query {
+        target: ifindex,
+        attach_type: TCX_EGRESS,
+        query_flags: 0,
+        attach_flags: 0,
+        ids: 0,
+        count: 0,
+        pad: 0,
+        rest: [0; 4],
+    };
+    // SAFETY: the kernel reads and writes the structure, which outlives the call and is as long as said.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, QUERY, &raw mut query, size_of::<Query>()) };
+    match result {
+        0 => query.count > 0,
+        // A kernel without tcx knows no such hook (EINVAL); one with it and nothing there says so (ENOENT).
+        _ => !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL | libc::ENOENT)),
+    }
+}

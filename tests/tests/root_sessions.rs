@@ -433,3 +433,41 @@ fn root_shared_sessions_get_one_copy_and_policies_count() -> Result<()> {
     assert_eq!(node.policy("sent")?.matched_packets, 30);
     Ok(())
 }
+
+/// Packets of the node's own sockets that go to the collector.
+fn of_the_stack(scene: &Topology) -> Result<u64> {
+    let listing = scene.node.run_ok(&["nft", "list", "counter", "inet", "watch", "out"])?;
+    let number = listing.split_whitespace().skip_while(|word| *word != "packets").nth(1);
+    number.context("no counter")?.parse().context("a number")
+}
+
+/// Snapshots leave by AF_XDP, whole and in order, while nobody would miss them on their way; by sockets as soon as
+/// somebody listens on the uplink.
+#[test]
+fn root_snapshots_leave_past_the_stack_while_nobody_listens() -> Result<()> {
+    for (remote, outer) in [(COLLECTOR_V4, 50), (COLLECTOR_V6, 70)] {
+        let mut stage = Stage::new(TopologyOptions::default())?;
+        let rules = "table inet watch { counter out { }; chain c { type filter hook output priority 0; \
+                     udp dport 4789 counter name out; }; }";
+        stage.scene.node.run_ok(&["nft", rules])?;
+        let options =
+            SessionOptions { truncate: Some(128), engine: Engine::Snap, ..SessionOptions::default() };
+        let target = vxlan(remote)?;
+        stage.apply(stage.mirror(target.clone(), options, protocol(17)))?;
+        stage.stream(500, 1200, false)?;
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(of_the_stack(&stage.scene)?, 0, "{remote}");
+        let listener = Capture::start(&stage.scene.node, "uplink0", stage.scratch.path(), "udp", 200)?;
+        std::thread::sleep(Duration::from_millis(700));
+        stage.stream(500, 1200, false)?;
+        let file = stage.captured()?;
+        let heard = Capture::count(&listener.stop(), 4789, "vxlan")?;
+        assert_eq!((of_the_stack(&stage.scene)?, heard), (500, 500), "{remote}");
+        let filter = format!("vxlan.vni == 7 && frame.len == {}", outer + 128);
+        assert_eq!(Capture::count(&file, 4789, &filter)?, 1000, "{remote}");
+        assert_eq!(Capture::count(&file, 4789, "ip.checksum.status == 0")?, 0, "{remote}");
+        let counters = stage.node()?.session(&target)?;
+        assert_eq!((counters.sent_packets, counters.lost_packets.iter().sum::<u64>()), (1000, 0), "{counters:?}");
+    }
+    Ok(())
+}

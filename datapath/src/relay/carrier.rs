@@ -43,6 +43,13 @@ impl Sockets {
 
 impl Carrier for Sockets {
     fn give(&mut self, packets: &[Dressed]) -> Vec<Outcome> {
+        self.give_some(&packets.iter().collect::<Vec<_>>())
+    }
+}
+
+impl Sockets {
+    /// [`Carrier::give`], of packets that do not lie side by side.
+    pub(super) fn give_some(&mut self, packets: &[&Dressed]) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Lost(Reason::SendFailed); packets.len()];
         let way = |packet: &Dressed| (packet.remote.is_ipv6(), packet.protocol);
         for key in

@@ -1,12 +1,14 @@
 //! The user-space encapsulator. In: records of the ring (snapshots, and frames that need fragments). Out: each,
 //! dressed by the same template as the datapath's, sent by a raw socket, so that the kernel routes it, resolves
-//! the neighbour and cuts it into fragments where it must.
+//! the neighbour and cuts it into fragments where it must; past the stack, where the uplink allows.
 //!
 //! A thread of its own, which runs while a session needs it. The datapath sees by a clock whether it runs, and
 //! makes clones instead when it does not.
 
 mod carrier;
 mod dress;
+#[cfg(feature = "xsk")]
+mod lane;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,7 +23,9 @@ use nix::time::{ClockId, clock_gettime};
 use podwire_core::abi::{Reason, RelayRow, SessionCounters, SessionRow, limits};
 use podwire_core::stage::copy::Outcome;
 
-use carrier::{Carrier, Sockets};
+use carrier::Carrier;
+#[cfg(not(feature = "xsk"))]
+use carrier::Sockets;
 use dress::{Dressed, dress};
 
 use crate::error::{Context, Error};
@@ -49,6 +53,7 @@ impl Relay {
         counters: Table<SessionCounters>,
         clock: Table<u64>,
         copy_mark: u32,
+        uplink: Option<String>,
     ) -> Result<Self, Error> {
         let rows = Rows::default();
         let end = Arc::new(AtomicBool::new(false));
@@ -58,7 +63,7 @@ impl Relay {
             clock,
             rows: rows.clone(),
             end: end.clone(),
-            carrier: Sockets::new(copy_mark),
+            carrier: carrier(uplink, copy_mark),
         };
         let thread = std::thread::Builder::new()
             .name("relay".into())
@@ -80,6 +85,16 @@ impl Drop for Relay {
             let _ = thread.join();
         }
     }
+}
+
+#[cfg(feature = "xsk")]
+fn carrier(uplink: Option<String>, mark: u32) -> impl Carrier {
+    lane::Uplink::new(uplink, mark)
+}
+
+#[cfg(not(feature = "xsk"))]
+fn carrier(_: Option<String>, mark: u32) -> impl Carrier {
+    Sockets::new(mark)
 }
 
 struct Worker<C> {
