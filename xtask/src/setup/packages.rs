@@ -56,14 +56,20 @@ const COMPILER: &[(&str, &str)] = &[
     ("libc6-dev", "headers and start files of the C library"),
 ];
 
-const TRAFFIC: &[(&str, &str)] =
-    &[("iproute2", "makes namespaces, veth pairs and tunnels"), ("iputils-ping", "ping traffic")];
-
-const TESTS: &[(&str, &str)] = &[
+/// What the library's AF_XDP part is built with.
+const AF_XDP: &[(&str, &str)] = &[
     ("make", "builds the libbpf that libbpf-sys carries"),
     ("pkg-config", "finds libelf and zlib for libbpf-sys"),
     ("libelf-dev", "libbpf reads BPF objects with it"),
     ("zlib1g-dev", "libbpf reads compressed sections with it"),
+    ("clang", "compiles libxdp, and reads its headers for Rust"),
+    ("m4", "writes a part of libxdp"),
+];
+
+const TRAFFIC: &[(&str, &str)] =
+    &[("iproute2", "makes namespaces, veth pairs and tunnels"), ("iputils-ping", "ping traffic")];
+
+const TESTS: &[(&str, &str)] = &[
     ("tcpdump", "captures mirrored streams"),
     ("tshark", "decodes mirrored streams"),
     ("iperf3", "bulk TCP and UDP traffic"),
@@ -98,10 +104,6 @@ const API_SERVER: &[(&str, &str)] = &[
 const OPTIONAL: &[(&str, &str)] = &[("bpftool", "shows BPF programs left behind")];
 
 const BENCHES: &[(&str, &str)] = &[
-    ("make", "builds the libbpf that libbpf-sys carries"),
-    ("pkg-config", "finds libelf and zlib for libbpf-sys"),
-    ("libelf-dev", "libbpf reads BPF objects with it"),
-    ("zlib1g-dev", "libbpf reads compressed sections with it"),
     ("ethtool", "switches offloads of veth ends"),
 ];
 
@@ -113,12 +115,13 @@ const RIVALS: &[(&str, &str)] =
 pub fn wanted(group: Group) -> Vec<Package> {
     let lists: &[&[(&str, &str)]] = match group {
         Group::Build => &[COMPILER],
-        Group::Demo => &[COMPILER, TRAFFIC, &[("tcpdump", "captures what the demo's collector receives")]],
-        Group::Test => &[COMPILER, TRAFFIC, TESTS],
-        Group::Bench => &[COMPILER, TRAFFIC, BENCHES],
+        Group::Demo => &[COMPILER, AF_XDP, TRAFFIC, &[("tcpdump", "captures what the demo's collector receives")]],
+        Group::Test => &[COMPILER, AF_XDP, TRAFFIC, TESTS],
+        Group::Bench => &[COMPILER, AF_XDP, TRAFFIC, BENCHES],
         Group::Vm => &[KERNELS],
         Group::Kubernetes => &[],
-        Group::Lint | Group::Fuzz => &[COMPILER, &[("g++", "compiles libFuzzer for the fuzz targets")]],
+        Group::Lint => &[COMPILER, AF_XDP, &[("g++", "compiles libFuzzer for the fuzz targets")]],
+        Group::Fuzz => &[COMPILER, &[("g++", "compiles libFuzzer for the fuzz targets")]],
     };
     let mut packages: Vec<Package> =
         lists.iter().copied().flatten().map(|(name, why)| Package::new(*name, why)).collect();
@@ -203,7 +206,7 @@ mod tests {
     #[test]
     fn tests_need_what_libbpf_sys_needs() {
         let names: Vec<String> = wanted(Group::Test).into_iter().map(|package| package.name).collect();
-        for name in ["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"] {
+        for name in ["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev", "clang", "m4"] {
             assert!(names.iter().any(|have| have == name), "{name} is not among {names:?}");
         }
     }
