@@ -15,6 +15,7 @@
 #![deny(unsafe_code)]
 
 mod btf;
+pub mod collect;
 pub mod compile;
 mod datapath;
 mod desired;

@@ -2,7 +2,6 @@
 //! its queues, while the workers live.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -19,6 +18,7 @@ use podwire_core::xsk::{Action, ConfigRow, IdKey, IdKind, Role};
 use super::heart::{Heart, Rows};
 use super::options::Attached;
 use super::port::Port;
+use crate::collect::Wanted;
 use crate::error::{Context, Error, ErrorKind};
 use crate::maps::Row;
 
@@ -26,25 +26,6 @@ static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/xsk.bpf.o");
 const NAME: &str = "to_worker";
 /// Buffers that one packet may take: as many as the kernel's own limit for pieces of a packet (`MAX_SKB_FRAGS` + 1).
 const PIECES: u32 = 18;
-
-/// Which packets are the workers'.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// UDP destination ports of VXLAN, at most [`ConfigRow::PORTS`].
-    pub vxlan_ports: Vec<u16>,
-    /// UDP destination ports of GENEVE, at most [`ConfigRow::PORTS`].
-    pub geneve_ports: Vec<u16>,
-    /// GRE with Ethernet inside.
-    pub gre: bool,
-    /// ERSPAN, every type.
-    pub erspan: bool,
-    /// Network identifiers; with any identifier of any kind, only these are taken.
-    pub vnis: BTreeSet<u32>,
-    /// GRE keys.
-    pub keys: BTreeSet<u32>,
-    /// ERSPAN sessions.
-    pub sessions: BTreeSet<u16>,
-}
 
 /// What the program does with packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +97,7 @@ impl Program {
                 row.geneve_ports = ports("GENEVE", &wanted.geneve_ports)?;
                 row.formats = if wanted.gre { ConfigRow::FORMAT_GRE } else { 0 }
                     | if wanted.erspan { ConfigRow::FORMAT_ERSPAN } else { 0 };
-                row.by_id = u32::from(self.ask_for(wanted)?);
+                row.by_id = self.ask_for(wanted)?;
             }
             Work::Inspect { out, action } => {
                 row.role = Role::Inspector as u32;
@@ -132,8 +113,8 @@ impl Program {
         config.set(0, Row(row), 0).context(|| "writing map XSK_CONFIG".into())
     }
 
-    /// Enters the identifiers; whether there are any.
-    fn ask_for(&mut self, wanted: &Wanted) -> Result<bool, Error> {
+    /// Enters the identifiers; returns the kinds that there are any of.
+    fn ask_for(&mut self, wanted: &Wanted) -> Result<u32, Error> {
         let keys = wanted
             .vnis
             .iter()
@@ -142,13 +123,15 @@ impl Program {
             .chain(wanted.sessions.iter().map(|session| (IdKind::Session, u32::from(*session))));
         let map = take(&mut self.bpf, "XSK_IDS")?;
         let mut ids: HashMap<_, Row<IdKey>, u32> = HashMap::try_from(map).context(|| "map XSK_IDS".into())?;
-        let mut any = false;
+        let mut kinds = 0;
         for (kind, id) in keys {
-            ids.insert(Row(IdKey { kind: kind as u32, id }), 1, 0)
-                .context(|| format!("asking for {} identifiers at most {}", id, podwire_core::xsk::IDS))?;
-            any = true;
+            ids.insert(Row(IdKey { kind: kind as u32, id }), 1, 0).map_err(|error| {
+                let what = format!("more than {} identifiers", podwire_core::xsk::IDS);
+                Error::caused(ErrorKind::TableFull, what, error)
+            })?;
+            kinds |= kind.bit();
         }
-        Ok(any)
+        Ok(kinds)
     }
 
     /// The row of a queue.

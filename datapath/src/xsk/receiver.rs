@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use podwire_core::xsk::credit;
@@ -107,6 +108,11 @@ impl Receiver {
         receiver.heart.beat();
         program.enter(queue, &receiver.port)?;
         Ok(receiver)
+    }
+
+    /// To wait for packets of several queues together.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.port.as_fd()
     }
 
     /// What came of opening the queue.
