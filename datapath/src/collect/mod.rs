@@ -26,7 +26,7 @@ mod quiet;
 pub mod reassembly;
 mod report;
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 mod session;
 mod sink;
 mod source;

@@ -7,7 +7,7 @@ use podwire_core::wire::erspan::iii::Granularity;
 use podwire_core::wire::ethernet;
 
 /// One of each kind; GRE with and without key and numbers.
-pub(super) fn tunnels() -> [Tunnel; 7] {
+pub(crate) fn tunnels() -> [Tunnel; 7] {
     let granularity = Granularity::HundredNanoseconds;
     [
         Tunnel::Vxlan { vni: 7, port: 4789 },
@@ -21,7 +21,7 @@ pub(super) fn tunnels() -> [Tunnel; 7] {
 }
 
 /// The outer frame around `inner`.
-pub(super) fn outer(v6: bool, tunnel: Tunnel, sequence: u32, time: u64, inner: &[u8]) -> Vec<u8> {
+pub(crate) fn outer(v6: bool, tunnel: Tunnel, sequence: u32, time: u64, inner: &[u8]) -> Vec<u8> {
     let addresses = if v6 {
         OuterAddresses::V6 { local: [0xfd; 16].into(), remote: [0xfe; 16].into() }
     } else {
@@ -44,7 +44,7 @@ pub(super) fn outer(v6: bool, tunnel: Tunnel, sequence: u32, time: u64, inner: &
 }
 
 /// A mirrored frame of UDP over IPv4 between two addresses that end in `number`, with a payload of zeros.
-pub(super) fn inner(number: u8, payload: usize) -> Vec<u8> {
+pub(crate) fn inner(number: u8, payload: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, number, 2, 0, 0, 0, 1, number, 0x08, 0x00, 0x45, 0];
     frame.extend((28 + payload as u16).to_be_bytes());
     frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, number, 10, 0, 1, number, 0, 9, 0, 9]);

@@ -176,10 +176,16 @@ fn in_udp<W: Window>(window: &W, config: &ConfigRow, at: usize) -> Option<bool> 
     if port == 0 {
         return None;
     }
-    let mut known = false;
+    let (mut is_vxlan, mut is_geneve) = (false, false);
     for index in 0..ConfigRow::PORTS {
-        known |= config.vxlan_ports[index] == port || config.geneve_ports[index] == port;
+        is_vxlan |= config.vxlan_ports[index] == port;
+        is_geneve |= config.geneve_ports[index] == port;
     }
+    if is_geneve && !is_vxlan {
+        let payload = window.read(at + udp::HEADER_LEN + geneve::PROTOCOL_OFFSET)?;
+        is_geneve = u16::from_be_bytes(payload) == ethernet::ETHER_TYPE_TEB;
+    }
+    let known = is_vxlan || is_geneve;
     if !known || config.by_id & IdKind::Vni.bit() == 0 {
         return Some(known);
     }
