@@ -38,11 +38,7 @@ pub trait Source {
     ///
     /// # Errors
     /// When the interface is gone, or the kernel refuses to wait.
-    fn receive(
-        &mut self,
-        wait: Duration,
-        each: &mut dyn FnMut(&Received<'_>),
-    ) -> Result<usize, Error>;
+    fn receive(&mut self, wait: Duration, each: &mut dyn FnMut(&Received<'_>)) -> Result<usize, Error>;
 
     /// Frames that were lost before they could be shown, since the beginning.
     fn losses(&mut self) -> Losses;

@@ -307,8 +307,8 @@ mod tests {
     fn wanted() -> impl Strategy<Value = Wanted> {
         let some = |ids: &'static [u32]| prop::collection::vec(prop::sample::select(ids), 0..3);
         let port = |port: u16| prop::sample::select(vec![vec![], vec![port], vec![1, port, 3]]);
-        (port(4789), port(6081), any::<[bool; 2]>(), some(&[7, 8, 1]), some(&[9, 10, 1]), some(&[11, 12, 1])).prop_map(
-            |(vxlan_ports, geneve_ports, [gre, erspan], vnis, keys, sessions)| Wanted {
+        (port(4789), port(6081), any::<[bool; 2]>(), some(&[7, 8, 1]), some(&[9, 10, 1]), some(&[11, 12, 1]))
+            .prop_map(|(vxlan_ports, geneve_ports, [gre, erspan], vnis, keys, sessions)| Wanted {
                 vxlan_ports,
                 geneve_ports,
                 gre,
@@ -317,8 +317,7 @@ mod tests {
                 keys,
                 sessions: sessions.into_iter().map(|id| id as u16).collect(),
                 af_packet: false,
-            },
-        )
+            })
     }
 
     /// With VLAN tags, and bytes changed.

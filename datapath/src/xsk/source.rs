@@ -116,6 +116,10 @@ impl Source for XskSource {
         let binding = self.front.receivers.first().map(super::Receiver::binding);
         let copy = if binding.is_some_and(|binding| binding.zero_copy) { "zero-copy" } else { "copy" };
         let queues = self.front.receivers.len();
-        format!("AF_XDP on {} ({how}, {copy}, {queues} queue{})", self.interface, if queues == 1 { "" } else { "s" })
+        format!(
+            "AF_XDP on {} ({how}, {copy}, {queues} queue{})",
+            self.interface,
+            if queues == 1 { "" } else { "s" }
+        )
     }
 }
