@@ -135,8 +135,8 @@ impl Source for PacketSocket {
             self.dropped += u64::from(news.tp_drops);
         }
         Losses(vec![
-            ("dropped: the ring was full", self.dropped),
-            ("merged by the kernel: switch gro off", self.merged),
+            ("ring full", self.dropped),
+            ("merged by GRO", self.merged),
         ])
     }
 
