@@ -1,6 +1,7 @@
 //! What several tests of this crate need beyond the harness.
 
 pub mod agents;
+pub mod collected;
 pub mod crowd;
 pub mod egress;
 pub mod flows;

@@ -61,7 +61,12 @@ fn v4(ports: &[u32], gre: Option<u32>) -> Vec<Instruction> {
     gre.into_iter().for_each(|number| take_if(&mut part, number));
     if !ports.is_empty() {
         let mut udp = vec![load(LOAD_HALF, IP + ipv4::FRAGMENT_OFFSET as u32)];
-        udp.push(Instruction { code: JUMP_ANY_BIT, on_true: 0, on_false: 1, operand: ipv4::FRAGMENT_OFFSET_MASK.into() });
+        udp.push(Instruction {
+            code: JUMP_ANY_BIT,
+            on_true: 0,
+            on_false: 1,
+            operand: ipv4::FRAGMENT_OFFSET_MASK.into(),
+        });
         udp.push(load(RETURN, WHOLE));
         udp.push(load(LOAD_X_HEADER_LENGTH, IP));
         udp.push(load(LOAD_HALF_AT_X, IP + PORT));

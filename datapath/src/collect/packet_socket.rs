@@ -65,7 +65,8 @@ impl PacketSocket {
         let fd = OwnedFd::from(socket);
         // Kernels before 4.20 do not know it; what left the interface is told apart below as well.
         let _ = set(&fd, libc::PACKET_IGNORE_OUTGOING, &1);
-        set(&fd, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V3 as libc::c_int)).context(about)?;
+        set(&fd, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V3 as libc::c_int))
+            .context(about)?;
         set(&fd, libc::PACKET_RESERVE, &RESERVED).context(about)?;
         let ring = Ring::map(&fd).context(about)?;
         bind(&fd, link.index).context(about)?;
@@ -105,11 +106,7 @@ impl PacketSocket {
 }
 
 impl Source for PacketSocket {
-    fn receive(
-        &mut self,
-        wait: Duration,
-        each: &mut dyn FnMut(&Received<'_>),
-    ) -> Result<usize, Error> {
+    fn receive(&mut self, wait: Duration, each: &mut dyn FnMut(&Received<'_>)) -> Result<usize, Error> {
         if !self.ring.is_ready(self.at) {
             self.wait(wait)?;
         }
@@ -134,10 +131,7 @@ impl Source for PacketSocket {
         if let Ok(news) = statistics(&self.fd) {
             self.dropped += u64::from(news.tp_drops);
         }
-        Losses(vec![
-            ("ring full", self.dropped),
-            ("merged by GRO", self.merged),
-        ])
+        Losses(vec![("ring full", self.dropped), ("merged by GRO", self.merged)])
     }
 
     fn describe(&self) -> String {
@@ -165,9 +159,8 @@ impl Ring {
         set(fd, libc::PACKET_RX_RING, &request)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a fresh mapping of the socket's ring, as long as the ring asked for above.
-        let at = unsafe {
-            libc::mmap(std::ptr::null_mut(), BLOCK * BLOCKS, protection, flags, fd.as_raw_fd(), 0)
-        };
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), BLOCK * BLOCKS, protection, flags, fd.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -208,7 +201,8 @@ impl Ring {
         for _ in 0..packets {
             let next = word(block, at) as usize;
             let time = u64::from(word(block, at + 4)) * 1_000_000_000 + u64::from(word(block, at + 8));
-            let (len, status, mac) = (word(block, at + 12) as usize, word(block, at + 20), word(block, at + 24));
+            let (len, status, mac) =
+                (word(block, at + 12) as usize, word(block, at + 20), word(block, at + 24));
             let tags = (word(block, at + 32), word(block, at + 36));
             // `struct sockaddr_ll` follows: its byte 10 is the packet's type.
             let kind = block.get(at + size_of::<libc::tpacket3_hdr>() + 10).copied();

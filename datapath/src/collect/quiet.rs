@@ -18,7 +18,8 @@ impl Quiet {
     pub fn listen(wanted: &Wanted) -> Self {
         let mut sockets = Vec::new();
         for port in wanted.udp_ports() {
-            for any in [SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)), (Ipv6Addr::UNSPECIFIED, port).into()] {
+            for any in [SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)), (Ipv6Addr::UNSPECIFIED, port).into()]
+            {
                 match udp(any) {
                     Ok(socket) => sockets.push(socket),
                     Err(error) => tracing::debug!(%any, %error, "the port is not ours"),

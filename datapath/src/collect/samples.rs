@@ -28,12 +28,8 @@ pub(super) fn outer(v6: bool, tunnel: Tunnel, sequence: u32, time: u64, inner: &
         OuterAddresses::V4 { local: [192, 0, 2, 1].into(), remote: [192, 0, 2, 9].into() }
     };
     let wish = Encapsulation { addresses, tunnel, ttl: 64, tos: 0, dont_fragment: false };
-    let packet = PerPacket {
-        timestamp_ns: time,
-        inner_len: inner.len() as u32,
-        sequence,
-        ..PerPacket::default()
-    };
+    let packet =
+        PerPacket { timestamp_ns: time, inner_len: inner.len() as u32, sequence, ..PerPacket::default() };
     let ethernet = ethernet::Header { destination: [2; 6], source: [4; 6], ether_type: 0 };
     let mut frame = vec![0; inner.len() + 200];
     let len = OuterTemplate::new(&wish)

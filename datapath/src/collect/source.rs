@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::owners;
 use super::packet_socket::PacketSocket;
 use super::wanted::Wanted;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// One whole outer frame, as it was on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +38,7 @@ pub trait Source {
     ///
     /// # Errors
     /// When the interface is gone, or the kernel refuses to wait.
-    fn receive(
-        &mut self,
-        wait: Duration,
-        each: &mut dyn FnMut(&Received<'_>),
-    ) -> Result<usize, Error>;
+    fn receive(&mut self, wait: Duration, each: &mut dyn FnMut(&Received<'_>)) -> Result<usize, Error>;
 
     /// Frames that were lost before they could be shown, since the beginning.
     fn losses(&mut self) -> Losses;
@@ -65,6 +61,9 @@ pub struct Opened {
 /// `Invalid`: there is no such interface; tunnels of this node use what is wanted. `PermissionDenied`: without
 /// `CAP_NET_RAW`.
 pub fn open(interface: &str, wanted: &Wanted) -> Result<Opened, Error> {
+    if nix::net::if_::if_nametoindex(interface).is_err() {
+        return Err(Error::new(ErrorKind::Invalid, format!("interface {interface} does not exist")));
+    }
     owners::check(wanted)?;
     let fallback = (!wanted.af_packet).then(|| "this build has no AF_XDP sockets".to_owned());
     Ok(Opened { source: Box::new(PacketSocket::open(interface, wanted)?), fallback })

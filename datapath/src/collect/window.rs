@@ -146,7 +146,8 @@ impl<T> Window<T> {
         if now >= self.due {
             self.expire(now, out);
         }
-        if self.begun && !self.gathering && number == self.next && self.in_hand == 0 && self.suspect.is_none() {
+        if self.begun && !self.gathering && number == self.next && self.in_hand == 0 && self.suspect.is_none()
+        {
             // The usual case: nothing waits, and it is the next one.
             self.memory.set(number, true);
             self.step();

@@ -117,13 +117,18 @@ impl Wanted {
     fn check(&self) -> Result<(), Failure> {
         let mut wrong = Vec::new();
         if self.files.is_some() && self.rotate_bytes.is_none() && self.rotate_seconds.is_none() {
-            wrong.push("--files says how many are kept: --rotate-bytes or --rotate-seconds says when one is full".into());
+            wrong.push(
+                "--files says how many are kept: --rotate-bytes or --rotate-seconds says when one is full"
+                    .into(),
+            );
         }
         if let Some(port) = self.vxlan_port.iter().find(|port| self.geneve_port.contains(port))
             && self.takes(Tunnel::Vxlan)
             && self.takes(Tunnel::Geneve)
         {
-            wrong.push(format!("port {port} is given to both --vxlan-port and --geneve-port: leave one out by --format"));
+            wrong.push(format!(
+                "port {port} is given to both --vxlan-port and --geneve-port: leave one out by --format"
+            ));
         }
         for (given, option, kinds, word) in [
             (!self.vni.is_empty(), "--vni", &[Tunnel::Vxlan, Tunnel::Geneve][..], "vxlan or geneve"),

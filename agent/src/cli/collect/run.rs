@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use podwire_datapath::ErrorKind;
-use podwire_datapath::collect::{self, Background, Collector, Files, Losses, Pcapng, Report, Sink, Source, Tap};
+use podwire_datapath::collect::{
+    self, Background, Collector, Files, Losses, Pcapng, Report, Sink, Source, Tap,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::json::{self, Moment};

@@ -42,8 +42,19 @@ impl Screen {
 /// The table. `before`: the last report, and how long ago that was.
 pub(super) fn text(report: &Report, before: Option<(&Report, Duration)>, moment: &Moment<'_>) -> String {
     let header = [
-        "KIND", "ID", "SOURCE", "DESTINATION", "FRAMES", "FRAMES/S", "BITS/S", "LOST", "DUP", "LATE", "REORD",
-        "CUT", "LATENCY p50/p99/max",
+        "KIND",
+        "ID",
+        "SOURCE",
+        "DESTINATION",
+        "FRAMES",
+        "FRAMES/S",
+        "BITS/S",
+        "LOST",
+        "DUP",
+        "LATE",
+        "REORD",
+        "CUT",
+        "LATENCY p50/p99/max",
     ];
     let mut rows = Vec::new();
     for one in &report.sessions {

@@ -16,10 +16,22 @@ fn takes(program: &[Instruction], packet: &[u8]) -> bool {
         let Instruction { code, on_true, on_false, operand: k } = program[at];
         at += 1;
         match code {
-            0x28 => match half(k as usize) { Some(value) => a = value, None => return false },
-            0x48 => match half((x + k) as usize) { Some(value) => a = value, None => return false },
-            0x30 => match packet.get(k as usize) { Some(value) => a = (*value).into(), None => return false },
-            0xb1 => match packet.get(k as usize) { Some(value) => x = u32::from(value & 15) * 4, None => return false },
+            0x28 => match half(k as usize) {
+                Some(value) => a = value,
+                None => return false,
+            },
+            0x48 => match half((x + k) as usize) {
+                Some(value) => a = value,
+                None => return false,
+            },
+            0x30 => match packet.get(k as usize) {
+                Some(value) => a = (*value).into(),
+                None => return false,
+            },
+            0xb1 => match packet.get(k as usize) {
+                Some(value) => x = u32::from(value & 15) * 4,
+                None => return false,
+            },
             0x05 => at += k as usize,
             0x15 => at += usize::from(if a == k { on_true } else { on_false }),
             0x45 => at += usize::from(if a & k != 0 { on_true } else { on_false }),

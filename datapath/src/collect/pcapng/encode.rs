@@ -10,9 +10,7 @@ use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPa
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
-use pcap_file::pcapng::blocks::interface_statistics::{
-    InterfaceStatisticsBlock, InterfaceStatisticsOption,
-};
+use pcap_file::pcapng::blocks::interface_statistics::{InterfaceStatisticsBlock, InterfaceStatisticsOption};
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
 use podwire_core::wire::erspan::Direction;
@@ -170,4 +168,3 @@ fn section() -> SectionHeaderBlock<'static> {
 fn time(nanoseconds: u64) -> u64 {
     if cfg!(target_endian = "little") { nanoseconds.rotate_left(32) } else { nanoseconds }
 }
-

@@ -51,13 +51,7 @@ impl Pcapng {
     /// # Errors
     /// When the file cannot be made.
     pub fn create(files: Files, compression: Compression) -> Result<Self, Error> {
-        let mut this = Self {
-            files,
-            compression,
-            open: None,
-            sessions: HashMap::new(),
-            overflown: 0,
-        };
+        let mut this = Self { files, compression, open: None, sessions: HashMap::new(), overflown: 0 };
         this.begin(0)?;
         this.flush().map_err(|(_, error)| error)?;
         Ok(this)
@@ -113,7 +107,8 @@ impl Pcapng {
                 keep(Err((1, error)));
                 continue;
             }
-            let (Some(open), Some((session, _))) = (&mut self.open, self.sessions.get(&record.session)) else {
+            let (Some(open), Some((session, _))) = (&mut self.open, self.sessions.get(&record.session))
+            else {
                 continue;
             };
             if open.began == 0 {

@@ -65,7 +65,8 @@ fn numbers_wrap() {
 #[test]
 fn a_sender_that_begins_anew_is_no_loss() {
     for bounds in [PLAIN, ORDERED] {
-        for (old, new) in [(100_000, 0), (3_000_000_000, 0), (7, 2_000_000_000), (0, 0), (200, 0), (600, 17)] {
+        for (old, new) in [(100_000, 0), (3_000_000_000, 0), (7, 2_000_000_000), (0, 0), (200, 0), (600, 17)]
+        {
             let numbers: Vec<u32> = (old..old + 30).chain(new..new + 30).collect();
             let (out, books) = run(bounds, &at_once(&numbers));
             assert_eq!(out, numbers);
