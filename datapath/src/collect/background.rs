@@ -224,8 +224,8 @@ impl Sink for Background {
     fn losses(&self) -> Losses {
         let refused = self.shared.refused.load(Ordering::Relaxed);
         let (full, failed) = match self.name {
-            "tap" => ("tap: its queue was full", "tap: the device did not take them"),
-            _ => ("file: the disk was too slow", "file: could not be written"),
+            "tap" => ("tap queue full", "tap refused"),
+            _ => ("file queue full", "file not written"),
         };
         Losses(vec![(full, self.overflown), (failed, refused)])
     }

@@ -131,10 +131,7 @@ impl Source for PacketSocket {
         if let Ok(news) = statistics(&self.fd) {
             self.dropped += u64::from(news.tp_drops);
         }
-        Losses(vec![
-            ("dropped: the ring was full", self.dropped),
-            ("merged by the kernel: switch gro off", self.merged),
-        ])
+        Losses(vec![("ring full", self.dropped), ("merged by GRO", self.merged)])
     }
 
     fn describe(&self) -> String {

@@ -40,7 +40,7 @@ impl Sink for () {
 }
 
 /// One after the other.
-impl Sink for Vec<Box<dyn Sink>> {
+impl<S: Sink> Sink for Vec<S> {
     fn frame(&mut self, session: &Session, frame: &Frame<'_>) {
         self.iter_mut().for_each(|sink| sink.frame(session, frame));
     }
@@ -62,8 +62,35 @@ impl Sink for Vec<Box<dyn Sink>> {
     }
 
     fn finish(&mut self) -> Result<(), Error> {
-        let ends: Vec<_> = self.iter_mut().map(|sink| sink.finish()).collect();
+        // All of them end, whatever becomes of the first.
+        let ends: Vec<_> = self.iter_mut().map(Sink::finish).collect();
         ends.into_iter().collect()
+    }
+}
+
+impl<S: Sink + ?Sized> Sink for Box<S> {
+    fn frame(&mut self, session: &Session, frame: &Frame<'_>) {
+        (**self).frame(session, frame);
+    }
+
+    fn account(&mut self, session: &Session, account: &Account) {
+        (**self).account(session, account);
+    }
+
+    fn end(&mut self, session: &Session) {
+        (**self).end(session);
+    }
+
+    fn flush(&mut self) {
+        (**self).flush();
+    }
+
+    fn losses(&self) -> Losses {
+        (**self).losses()
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        (**self).finish()
     }
 }
 

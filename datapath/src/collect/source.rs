@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::owners;
 use super::packet_socket::PacketSocket;
 use super::wanted::Wanted;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// One whole outer frame, as it was on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +61,9 @@ pub struct Opened {
 /// `Invalid`: there is no such interface; tunnels of this node use what is wanted. `PermissionDenied`: without
 /// `CAP_NET_RAW`.
 pub fn open(interface: &str, wanted: &Wanted) -> Result<Opened, Error> {
+    if nix::net::if_::if_nametoindex(interface).is_err() {
+        return Err(Error::new(ErrorKind::Invalid, format!("interface {interface} does not exist")));
+    }
     owners::check(wanted)?;
     if wanted.af_packet {
         return Ok(Opened { source: Box::new(PacketSocket::open(interface, wanted)?), fallback: None });
