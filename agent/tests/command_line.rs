@@ -75,6 +75,7 @@ fn every_command_has_help_with_an_example() {
         "version",
         "observe",
         "traceflow",
+        "capture",
     ] {
         let output = podwire(Path::new("/nonexistent"), &[command, "--help"]);
         assert_eq!(output.status.code(), Some(0), "{command}");
