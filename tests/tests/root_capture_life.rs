@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use podwire_harness::{COLLECTOR_V4, ClusterOptions, Ping, TopologyOptions, UdpStream, Wiring, eventually};
+use podwire_harness::{
+    COLLECTOR_V4, Cluster, ClusterOptions, Ping, TopologyOptions, UdpStream, Wiring, eventually,
+};
 use podwire_tests::captured::{Captured, Capturing, Scene, datagrams, nothing_is_left, transfer};
 use podwire_tests::tool::{self, Tool};
 use podwire_tests::{agents, reach};
@@ -174,7 +176,21 @@ fn root_a_command_that_dies_leaves_nothing() -> Result<()> {
 /// Pods of two nodes, an agent each: one file, each packet at both ends.
 #[test]
 fn root_two_nodes_are_in_one_file() -> Result<()> {
-    let cluster = agents::cluster(ClusterOptions { wiring: Wiring::Routed, ..ClusterOptions::default() })?;
+    let cluster = Cluster::new(ClusterOptions { wiring: Wiring::Routed, ..ClusterOptions::default() })?;
+    cluster.forward()?;
+    across(cluster)
+}
+
+/// The same where podwire forwards: what a pod receives passes its stages within another program.
+#[test]
+fn root_two_nodes_of_an_overlay_are_in_one_file() -> Result<()> {
+    across(Cluster::new(ClusterOptions { wiring: Wiring::Native, ..ClusterOptions::default() })?)
+}
+
+fn across(mut cluster: Cluster) -> Result<()> {
+    cluster.start()?;
+    agents::in_force(&cluster)?;
+    let near = &cluster.nodes[0].pods[1];
     let (from, to) = (&cluster.nodes[0].pods[0], &cluster.nodes[1].pods[0]);
     ensure!(from.netns.ping(&to.v4, 1, 56)? == 1);
     let sockets = [cluster.nodes[0].agent()?.socket(), cluster.nodes[1].agent()?.socket()];
@@ -206,7 +222,44 @@ fn root_two_nodes_are_in_one_file() -> Result<()> {
         requests == [(0, Some(true)), (1, Some(false)), (1, Some(true)), (0, Some(false))],
         "{requests:?}"
     );
+    let capturing = Capturing::start(&sockets, &file, &["-S", &from.name, "-D", &near.name])?;
+    ensure!(from.netns.ping(&near.v4, 10, 56)? == 10);
+    ensure!(from.netns.ping(&to.v4, 10, 56)? == 10);
+    let captured = capturing.interrupt()?.ended(130)?;
+    captured.is_whole()?;
+    ensure!(captured.file.frames.len() == 40, "both of one node: {}", captured.file.frames.len());
     cluster.nodes.iter().try_for_each(|node| nothing_is_left(node.agent()?))
+}
+
+/// A trace tells of policies; a capture is none. A capture has the packet as the pod sent it.
+#[test]
+fn root_a_trace_does_not_see_a_capture() -> Result<()> {
+    let scene = Scene::new(TopologyOptions::default())?;
+    let (first, second) = scene.pods();
+    let capturing = scene.capture(&["-S", "web-0", "-D", "web-1", "-f", "icmp"])?;
+    let words = ["tf", "-L", "-S", "web-0", "-D", "web-1", "-f", "icmp", "-o", "json", "-t", "10"];
+    let child = scene.agent()?.spawn(&words)?;
+    eventually("the trace runs", || {
+        Ok(agents::get(scene.agent()?, &["traceflows"])?["items"]
+            .as_array()
+            .is_some_and(|all| all.len() == 1))
+    })?;
+    // It is listed before it is in force.
+    let ping = Ping {
+        destination: second.v4.clone(),
+        count: 100,
+        interval: Duration::from_millis(10),
+        ..Ping::default()
+    };
+    ensure!(ping.run(&first.netns)?.received == 100);
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(said.contains("Delivered") && !said.contains("Mirrored"), "{said}");
+    let captured = capturing.interrupt()?.ended(130)?;
+    captured.is_whole()?;
+    let tos = captured.file.frames.iter().map(|frame| frame.bytes[15]);
+    ensure!(captured.file.frames.len() == 400 && tos.max() == Some(0), "no tag: {:?}", captured.file.frames);
+    scene.nothing_is_left()
 }
 
 /// Captures come and go beside a mirror and a redirect of the same pod.

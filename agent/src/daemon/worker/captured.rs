@@ -16,6 +16,11 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 impl Worker {
     pub(super) fn begin_capture(&mut self, wanted: Wanted) -> Result<Begun, Trouble> {
+        // Until this run has put its objects in force, what an earlier one left stays as it is.
+        if self.applied.generation == 0 {
+            let line = "the agent has not put its objects in force yet; podwire get status says why";
+            return Err(Trouble::Refused(vec![line.into()]));
+        }
         if !self.captures.has_room() {
             let line = format!("{MOST} captures run on this node already; podwire get captures lists them");
             return Err(Trouble::Refused(vec![line]));
