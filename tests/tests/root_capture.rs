@@ -124,9 +124,9 @@ fn root_limits_are_exact() -> Result<()> {
         let output = scene.agent()?.cli(&[&["capture", "-S", "web-0"], wrong].concat())?;
         ensure!(output.status.code() == Some(2), "{wrong:?}: {output:?}");
     }
-    let output = scene.agent()?.cli(&["capture", "-S", "web-9", "--count", "1"])?;
+    let output = scene.agent()?.cli(&["capture", "-S", "wbe-0", "--count", "1"])?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.code() == Some(1) && said.contains("did you mean \"default/web-"), "{said}");
+    ensure!(output.status.code() == Some(1) && said.contains("did you mean \"web-0\"?"), "{said}");
     scene.nothing_is_left()
 }
 

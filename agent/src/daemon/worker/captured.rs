@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use podwire_datapath::core::abi::SessionCounters;
-use podwire_datapath::object::nearest;
 use podwire_datapath::{Desired, Error};
 use serde_json::Value;
 
 use super::{Trouble, Worker, convert};
+use crate::capture::meant;
 use crate::daemon::captures::{Begun, MOST, Wanted};
 
 /// How long frames that are in the ring are waited for: the reader takes milliseconds.
@@ -45,7 +45,7 @@ impl Worker {
         match unknown {
             None => Ok(()),
             Some(pod) => {
-                let (node, meant) = (&self.here.node, nearest(&pod.name, &known));
+                let (node, meant) = (&self.here.node, meant(&pod.name, &known));
                 Err(Trouble::NotFound(format!("pod {}: not known at {node}{meant}", pod.name)))
             }
         }
