@@ -243,7 +243,7 @@ impl Captures {
 
     /// Tells what became of the pods.
     pub fn tell(&self, applied: &Applied) {
-        for running in self.running.values() {
+        for running in self.running.values().filter(|running| !running.ending) {
             let state = json!({"kind": "State", "pods": running.states(applied)});
             running.states.send_if_modified(|old| {
                 let news = *old != state;

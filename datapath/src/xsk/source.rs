@@ -12,7 +12,7 @@ use super::options::{Attached, Options};
 use super::receiver::Tally;
 use crate::collect::{Losses, Quiet, Source, Wanted};
 use crate::error::{Context, Error};
-use crate::relay::monotonic_ns;
+use crate::relay::{clock_offset, monotonic_ns};
 
 /// How long a round waits at most: the workers have to be seen alive.
 const BEAT: Duration = Duration::from_millis(5);
@@ -43,8 +43,6 @@ impl XskSource {
 
     fn take(&mut self, each: &mut dyn FnMut(&crate::collect::Received<'_>)) -> Result<usize, Error> {
         let mut count = 0;
-        // One reading of the clock for a round: its packets came since the last one.
-        let time = monotonic_ns().wrapping_add(crate::relay::clock_offset());
         for receiver in &mut self.front.receivers {
             let before = count;
             loop {
@@ -52,6 +50,8 @@ impl XskSource {
                 if batch.is_empty() {
                     break;
                 }
+                // One reading of the clock for a batch, after the last of it came.
+                let time = monotonic_ns().wrapping_add(clock_offset());
                 while let Some(packet) = batch.next() {
                     each(&crate::collect::Received { data: &packet.bytes(), time });
                     count += 1;
