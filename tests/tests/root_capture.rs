@@ -203,7 +203,7 @@ fn root_super_packets_are_whole() -> Result<()> {
     captured.is_whole()?;
     same(captured.file.plain(), tcpdumps(&tcpdump.stop())?)?;
     let largest = captured.file.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
-    ensure!(largest > 32_768, "no frame of several pieces: {largest}");
+    ensure!(largest > 16_384, "no frame of several pieces: {largest}");
     ensure!(captured.file.frames.iter().all(|frame| frame.bytes.len() == frame.length as usize));
     let file: &Path = &scene.file("capture.pcapng");
     ensure!(Capture::count(file, 1, "tcp.checksum.status==0")? == 0, "checksums are complete");
