@@ -19,6 +19,7 @@ fn root_a_capture_has_what_the_pods_interface_has() -> Result<()> {
     let capturing = scene.capture(&["-S", "web-0"])?;
     let shown = agents::get(scene.agent()?, &["captures"])?;
     ensure!(shown["items"][0]["status"]["state"] == "Capturing", "{shown}");
+    ensure!(scene.kernel_has_programs()?, "for the capture's time");
     for address in [&second.v4, &second.v6] {
         ensure!(first.netns.ping(address, 5, 100)? == 5);
         ensure!(datagrams(address, 7000, 20).run(&first.netns, &second.netns, || Ok(()))?.is_whole());
@@ -46,7 +47,16 @@ fn root_a_capture_has_what_the_pods_interface_has() -> Result<()> {
     }
     ensure!(count("tcp.checksum.status==0 || udp.checksum.status==0")? == 0, "a checksum is wrong");
     let said = run_ok(&["capinfos", &file.to_string_lossy()])?;
-    ensure!(said.contains("nanosecond"), "{said}");
+    for words in ["nanosecond", "Name = default/web-0", "Number of stat entries = 1"] {
+        ensure!(said.contains(words), "{words}: {said}");
+    }
+    // As Wireshark reads it: 1 is inbound, 2 outbound.
+    let own = format!("icmp.type==8 && ip.src=={}", first.v4);
+    let rows = Capture::fields(&file, 1, &own, &["frame.interface_name", "frame.packet_flags_direction"])?;
+    ensure!(
+        rows.len() == 5 && rows.iter().all(|row| row[0] == "default/web-0" && row[1].ends_with('2')),
+        "{rows:?}"
+    );
     scene.nothing_is_left()
 }
 

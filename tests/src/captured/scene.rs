@@ -125,12 +125,22 @@ impl Scene {
         (&self.topology.pods[0], &self.topology.pods[1])
     }
 
+    /// Whether there are programs at any pod, as the kernel says.
+    ///
+    /// # Errors
+    /// Without bpftool.
+    pub fn kernel_has_programs(&self) -> Result<bool> {
+        Ok(self.topology.node.run_ok(&["bpftool", "net", "show"])?.contains("veth-web"))
+    }
+
     /// No program, no session, no capture.
     ///
     /// # Errors
     /// When there is one for longer than ten seconds.
     pub fn nothing_is_left(&self) -> Result<()> {
-        nothing_is_left(self.agent()?)
+        nothing_is_left(self.agent()?)?;
+        ensure!(!self.kernel_has_programs()?, "the kernel has programs at the pods");
+        Ok(())
     }
 }
 
