@@ -3,13 +3,19 @@
 
 use std::collections::HashSet;
 use std::net::UdpSocket;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use podwire_datapath::ErrorKind;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use podwire_datapath::collect::Wanted;
+use podwire_datapath::core::wire::encap::Tunnel;
 use podwire_datapath::xsk::{Attached, Copying, Front, Options, Place};
-use podwire_harness::{COLLECTOR_V4, NetNs, Topology, TopologyOptions};
+use podwire_datapath::{ErrorKind, Hook};
+use podwire_harness::{COLLECTOR_V4, NetNs, Scratch, Topology, TopologyOptions, UdpStream};
+use podwire_tests::node::Node;
+use podwire_tests::wish::{mirror, mirrors, tunnel};
 
 /// VXLAN around `payload` behind an Ethernet header: what follows the UDP header.
 fn vxlan(vni: u32, payload: &[u8]) -> Vec<u8> {
@@ -44,6 +50,11 @@ fn listen(netns: &NetNs, port: u16) -> Result<UdpSocket> {
 fn heard(socket: &UdpSocket) -> usize {
     let mut buffer = vec![0; 65536];
     std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count()
+}
+
+/// A worker of one thread that also sends is away for a while.
+fn patient() -> Options {
+    Options { patience: Duration::from_secs(2), ..Options::default() }
 }
 
 fn front(scene: &Topology, wanted: Wanted, options: Options) -> Result<Front> {
@@ -88,7 +99,7 @@ fn root_only_what_is_wanted_is_taken_from_the_stack() -> Result<()> {
     let sockets = [4789, 4790].map(|port| listen(&scene.collector, port));
     let [tunnels, others] = sockets.map(|socket| socket.context("a socket"));
     let (tunnels, others) = (tunnels?, others?);
-    let mut front = front(&scene, only_vxlan(&[7]), Options::default())?;
+    let mut front = front(&scene, only_vxlan(&[7]), patient())?;
     ensure!(front.attached() == Attached::Native, "veth has XDP");
     send(&scene, 4789, numbered(7, 50, 100))?;
     send(&scene, 4789, numbered(8, 30, 100))?;
@@ -112,7 +123,7 @@ fn root_fragments_follow_their_first() -> Result<()> {
     let scene = Topology::new()?;
     scene.warm_up()?;
     let others = listen(&scene.collector, 4790)?;
-    let mut front = front(&scene, only_vxlan(&[7]), Options::default())?;
+    let mut front = front(&scene, only_vxlan(&[7]), patient())?;
     send(&scene, 4789, numbered(7, 10, 4000))?;
     send(&scene, 4790, numbered(7, 10, 4000))?;
     let frames = taken(&mut front, 30)?;
@@ -159,7 +170,7 @@ fn root_a_worker_that_stays_away_leaves_packets_to_the_stack() -> Result<()> {
 fn root_packets_are_lent_without_a_copy() -> Result<()> {
     let scene = Topology::new()?;
     scene.warm_up()?;
-    let mut front = front(&scene, only_vxlan(&[]), Options { buffers: 256, ..Options::default() })?;
+    let mut front = front(&scene, only_vxlan(&[]), Options { buffers: 256, ..patient() })?;
     let (give, take) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         let packets: Vec<bytes::Bytes> = take.iter().take(100).collect();
@@ -192,7 +203,7 @@ fn root_long_frames_take_several_buffers() -> Result<()> {
     let options = TopologyOptions { underlay_mtu: 9000, ..TopologyOptions::default() };
     let scene = Topology::with(options)?;
     scene.warm_up()?;
-    let mut front = front(&scene, only_vxlan(&[]), Options::default())?;
+    let mut front = front(&scene, only_vxlan(&[]), patient())?;
     let binding = front.receivers[0].binding();
     ensure!(binding.several_buffers && !binding.zero_copy, "{binding:?}");
     for round in 0..20 {
@@ -246,11 +257,53 @@ fn root_other_drivers_are_served_by_the_stack() -> Result<()> {
     scene.collector.ip(&["link", "set", "bridge0", "up"])?;
     scene.node.ping(COLLECTOR_V4, 2, 8)?;
     let wanted = only_vxlan(&[]);
-    let mut front =
-        scene.collector.enter(move || Ok(Front::collect("bridge0", &wanted, &Options::default())?))?;
+    let mut front = scene.collector.enter(move || Ok(Front::collect("bridge0", &wanted, &patient())?))?;
     ensure!(front.attached() == Attached::Generic, "a bridge has no XDP of its own");
     send(&scene, 4789, numbered(7, 50, 1200))?;
     ensure!(taken(&mut front, 50)?.len() == 50);
     ensure!(scene.node.ping(COLLECTOR_V4, 3, 56)? == 3);
+    Ok(())
+}
+
+/// Collectors that hang and are killed, again and again, while two pods are mirrored to them: the pods notice
+/// nothing, the collector's host keeps all else, and nothing is left.
+#[test]
+fn root_collectors_die_under_load() -> Result<()> {
+    let (scene, scratch) = (Topology::new()?, Scratch::new()?);
+    scene.warm_up()?;
+    let node = Node::open(&scene.node, &scratch, Hook::Auto)?;
+    let target = tunnel(COLLECTOR_V4, Tunnel::Vxlan { vni: 7, port: 4789 })?;
+    let wishes = scene.pods.iter().map(|pod| mirror(&pod.name, pod, target.clone())).collect();
+    node.apply(&mirrors(&scene, wishes))?;
+    let [from, to] = &scene.pods[..] else { unreachable!("two pods") };
+    let gap = Duration::from_micros(250);
+    let stream = UdpStream { destination: to.v4.clone(), port: 9, count: 24_000, size: 400, gap };
+    let running = stream.start(&from.netns, &to.netns)?;
+    let program = podwire_harness::binary();
+    for death in 0..12 {
+        let words = ["collect", "--interface", "eth0", "-o", "json"];
+        let mut child = scene
+            .collector
+            .command(&program.to_string_lossy())
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        std::thread::sleep(Duration::from_millis(300));
+        if death % 2 == 0 {
+            kill(Pid::from_raw(child.id() as i32), Signal::SIGSTOP)?;
+            ensure!(scene.node.ping(COLLECTOR_V4, 5, 56)? == 5, "death {death}");
+        }
+        child.kill()?;
+        child.wait()?;
+    }
+    let report = running.finish()?;
+    ensure!(report.is_whole(), "{report:?}");
+    let counters = node.session(&target)?;
+    ensure!(
+        counters.sent_packets >= 48_000 && counters.lost_packets.iter().sum::<u64>() == 0,
+        "{counters:?}"
+    );
+    ensure!(!scene.collector.ip(&["link", "show", "eth0"])?.contains("xdp"), "nothing is left");
     Ok(())
 }
