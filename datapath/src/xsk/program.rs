@@ -63,7 +63,7 @@ impl Program {
             None => Vec::new(),
         };
         for (name, path) in MAPS.iter().zip(&paths) {
-            loader.map_pin_path(*name, path.as_path());
+            loader.map_pin_path(name, path.as_path());
         }
         let mut bpf = loader.load(&object()?).context(|| "loading the XDP program".into())?;
         // Before any map is taken out: the program refers to them by descriptor.
