@@ -17,7 +17,7 @@ fn root_programs_stay_within_their_budget() -> Result<()> {
     let netns = NetNs::new("verifier")?;
     let scratch = Scratch::new()?;
     let bpffs = scratch.bpf().join("podwire");
-    netns.ip(&["link", "set", "lo", "up"])?;
+    netns.ip(&["link", "set", "lo", "mtu", "1500", "up"])?;
     let sizes = netns.enter(move || sizes(&bpffs))?;
     ensure!(
         sizes.keys().eq(budget.keys()),
