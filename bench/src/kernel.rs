@@ -17,6 +17,7 @@ use libbpf_sys::{
 /// Go on with the next program, then with the stack (`linux/bpf.h`).
 const TCX_NEXT: i32 = -1;
 const TCX_DROP: i32 = 2;
+const XDP_DROP: i32 = 1;
 /// Numbers of helpers (`linux/bpf.h`).
 const CLONE_REDIRECT: i32 = 13;
 const REDIRECT: i32 = 23;
@@ -70,6 +71,14 @@ impl Program {
     pub fn xdp_redirect(ifindex: u32) -> Result<Self> {
         let ifindex = i32::try_from(ifindex)?;
         Self::load(BPF_PROG_TYPE_XDP, &[set(1, ifindex), set(2, 0), plain(CALL, REDIRECT), plain(EXIT, 0)])
+    }
+
+    /// XDP: drops everything.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn xdp_drop() -> Result<Self> {
+        Self::load(BPF_PROG_TYPE_XDP, &[set(0, XDP_DROP), plain(EXIT, 0)])
     }
 
     fn load(kind: bpf_prog_type, instructions: &[bpf_insn]) -> Result<Self> {
