@@ -8,7 +8,7 @@ use podwire_bench::generator::{Generator, Outlet};
 /// Frames that leave at once, as many as the kernel's generator makes in one go.
 const CHUNK: u32 = 64;
 /// A generator that was held up does not make up for more than this in one go.
-const MOST: u32 = 4 * CHUNK;
+const MOST: u32 = 2 * CHUNK;
 
 /// What was sent.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use podwire_bench::generator::{Outlet, PROCESSOR, ifindex};
-use podwire_bench::kernel::{Attached, Program};
+use podwire_bench::kernel::{Attached, Program, put_first};
 use podwire_harness::NetNs;
 
 /// The processor of whoever receives.
@@ -70,6 +70,7 @@ impl Site {
         while since.elapsed() < Duration::from_secs(2) {
             if let Some(worker) = Worker::named(&format!("napi/{}-", cable.to)) {
                 pin(worker.0, RECEIVER)?;
+                put_first(worker.0.unsigned_abs());
                 return Ok(Some(worker));
             }
             std::thread::sleep(Duration::from_millis(5));
