@@ -1,5 +1,14 @@
-//! Inputs that the benches share.
-#![forbid(unsafe_code)]
+//! What the benches share: inputs, a place to run in, traffic, counters, and how results are told.
+#![deny(unsafe_code)]
+
+pub mod books;
+pub mod enclosure;
+pub mod frame;
+pub mod generator;
+pub mod kernel;
+pub mod report;
+pub mod spread;
+pub mod target;
 
 use podwire_core::abi::limits;
 use podwire_core::stage::Packet;

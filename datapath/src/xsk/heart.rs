@@ -12,7 +12,6 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use podwire_core::xsk::{QUEUES, QueueRow};
 
 use crate::error::{Context, Error, ErrorKind};
-use crate::relay::monotonic_ns;
 
 const ROWS: usize = size_of::<QueueRow>() * QUEUES as usize;
 const LEN: NonZeroUsize = NonZeroUsize::new(ROWS).unwrap();
@@ -70,9 +69,9 @@ macro_rules! field {
 }
 
 impl Heart {
-    /// The worker is alive.
-    pub(super) fn beat(&self) {
-        field!(self, beat).store(monotonic_ns(), Ordering::Release);
+    /// The worker is alive at this time of the monotonic clock, in ns.
+    pub(super) fn beat(&self, now: u64) {
+        field!(self, beat).store(now, Ordering::Release);
     }
 
     /// The worker is gone: what comes takes the stated action at once.

@@ -39,7 +39,8 @@ impl Frame {
 /// The memory.
 pub(super) struct Memory {
     umem: Umem,
-    size: usize,
+    /// Bytes of a buffer, as a power of two.
+    shift: u32,
     count: usize,
 }
 
@@ -59,7 +60,7 @@ impl Memory {
             .context(|| format!("buffers of {size} bytes"))?;
         let (umem, frames) =
             Umem::new(config, count, false).map_err(|error| refused(error, buffers, size))?;
-        let memory = Self { umem, size: size as usize, count: buffers as usize };
+        let memory = Self { umem, shift: size.trailing_zeros(), count: buffers as usize };
         Ok((memory, frames.into_iter().map(Frame).collect()))
     }
 
@@ -69,14 +70,15 @@ impl Memory {
 
     /// Bytes of a packet that one buffer holds.
     pub(super) fn room(&self) -> u32 {
-        self.size as u32 - HEADROOM
+        (1 << self.shift) - HEADROOM
     }
 
     /// The buffer that a descriptor of the kernel is in; `None` when its bytes are not inside one of ours.
     pub(super) fn buffer_of(&self, descriptor: &FrameDesc) -> Option<usize> {
         let (address, len) = (descriptor.addr(), descriptor.lengths().data());
-        let buffer = address / self.size;
-        (buffer < self.count && address % self.size + len <= self.size).then_some(buffer)
+        // Asked several times for each packet: no division.
+        let (buffer, size) = (address >> self.shift, 1 << self.shift);
+        (buffer < self.count && (address & (size - 1)) + len <= size).then_some(buffer)
     }
 
     /// The bytes in a frame.

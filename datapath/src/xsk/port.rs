@@ -119,9 +119,10 @@ impl Port {
                 break;
             }
             // The kernel takes all or none.
-            for frame in pool.free_frames().split_off(at) {
-                let _ = pool.shift(&frame, Place::Free, Place::Fill);
+            for descriptor in &self.scratch[..batch] {
+                let _ = pool.shift_raw(descriptor, Place::Free, Place::Fill);
             }
+            pool.free_frames().truncate(at);
             given += taken;
         }
         if given > 0 && self.fill.needs_wakeup() {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use podwire_core::xsk::credit;
 
@@ -19,11 +19,15 @@ use super::pool::Pool;
 use super::port::{BATCH, Port, QueueLosses};
 use super::program::Program;
 use crate::error::{Context, Error};
+use crate::relay::monotonic_ns;
 
-/// How long the worker sleeps at most between two signs of life.
-const BEAT: Duration = Duration::from_millis(5);
-/// How often the kernel is asked for what it lost.
-const LOOK: Duration = Duration::from_millis(20);
+/// How long the worker sleeps at most.
+const SLEEP: Duration = Duration::from_millis(5);
+/// How long it works at most without a sign of life, in ns. The program reads the row for each packet: a row that is
+/// written in each round would have to travel between processors as often.
+const BEAT: u64 = 500_000;
+/// How often the kernel is asked for what it lost, in ns.
+const LOOK: u64 = 20_000_000;
 
 /// What became of one queue's packets, since its row was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,11 +79,16 @@ pub struct Receiver {
     pub(super) port: Port,
     heart: Heart,
     frames: Vec<Frame>,
+    /// Buffers are given to the kernel when there are so many.
+    portion: usize,
     /// The kernel's drops that were made up for.
     repaid: u64,
-    looked: Instant,
-    /// Since when nothing came, and `used` then.
-    quiet: Option<(Instant, u64)>,
+    /// Times by the monotonic clock, in ns: of the last sign of life, and when the kernel was last asked.
+    beaten: u64,
+    looked: u64,
+    /// Since when nothing came, and `used` when that had lasted.
+    quiet: Option<(u64, Option<u64>)>,
+    ending: bool,
 }
 
 impl Receiver {
@@ -100,12 +109,14 @@ impl Receiver {
             port,
             heart,
             frames: Vec::with_capacity(2 * BATCH),
+            portion: BATCH.min(options.buffers as usize / 4).max(1),
             repaid: 0,
-            looked: Instant::now(),
+            beaten: 0,
+            looked: monotonic_ns(),
             quiet: None,
+            ending: false,
         };
-        receiver.refill();
-        receiver.heart.beat();
+        receiver.go_round();
         program.enter(queue, &receiver.port)?;
         Ok(receiver)
     }
@@ -154,40 +165,48 @@ impl Receiver {
     }
 
     fn fetch(&mut self, wait: Duration) -> Result<(), Error> {
-        let until = Instant::now() + wait;
-        loop {
-            self.go_round();
-            if self.port.receive(&mut self.pool, &mut self.frames) > 0 {
-                break;
+        let mut now = self.go_round();
+        let until = now.saturating_add(wait.as_nanos() as u64);
+        while self.port.receive(&mut self.pool, &mut self.frames) == 0 {
+            self.settle(now);
+            if now >= until {
+                return Ok(());
             }
-            self.settle();
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let sleep = left.min(BEAT).as_millis().max(1) as i32;
+            let sleep = Duration::from_nanos(until - now).min(SLEEP).as_millis().max(1) as i32;
             self.port.wait(sleep).context(|| "waiting for packets".into())?;
+            now = self.go_round();
         }
+        self.quiet = None;
         Ok(())
     }
 
     /// The worker will not come again: from now on packets take the stated action.
-    pub(super) fn quit(&self) {
+    pub(super) fn quit(&mut self) {
+        self.ending = true;
         self.heart.stop();
     }
 
-    /// A sign of life, and buffers for the kernel.
-    pub(super) fn go_round(&mut self) {
-        self.heart.beat();
+    /// A sign of life, and buffers for the kernel. Returns the time.
+    fn go_round(&mut self) -> u64 {
+        let now = monotonic_ns();
+        if now - self.beaten >= BEAT && !self.ending {
+            self.beaten = now;
+            self.heart.beat(now);
+        }
         self.pool.reclaim();
         self.refill();
-        if self.looked.elapsed() >= LOOK {
-            self.looked = Instant::now();
+        if now - self.looked >= LOOK {
+            self.looked = now;
             self.repay();
         }
+        now
     }
 
     fn refill(&mut self) {
+        let kernel = self.pool.ledger().count(Place::Fill) as usize;
+        if self.pool.free_frames().len() < self.portion && kernel >= self.portion {
+            return;
+        }
         let given = self.port.fill(&mut self.pool, usize::MAX);
         if given > 0 {
             self.heart.add_credit(given as u64);
@@ -205,17 +224,19 @@ impl Receiver {
     }
 
     /// When nothing has come for a while, nothing is on its way either, and the credit is what the kernel has to fill.
-    fn settle(&mut self) {
-        let used = self.heart.used();
-        match self.quiet {
-            Some((since, before)) if before == used => {
-                if since.elapsed() >= LOOK {
-                    self.heart.set_credit(used + self.pool.ledger().count(Place::Fill));
-                    self.quiet = Some((Instant::now(), used));
-                }
-            }
-            _ => self.quiet = Some((Instant::now(), used)),
+    fn settle(&mut self, now: u64) {
+        let Some((since, before)) = self.quiet else {
+            self.quiet = Some((now, None));
+            return;
+        };
+        if now - since < LOOK {
+            return;
         }
+        let used = self.heart.used();
+        if before == Some(used) {
+            self.heart.set_credit(used + self.pool.ledger().count(Place::Fill));
+        }
+        self.quiet = Some((now, Some(used)));
     }
 
     /// What became of the queue's packets.
@@ -237,12 +258,21 @@ impl Receiver {
     }
 
     fn count_taken(&self, frames: &[Frame]) {
+        if frames.is_empty() {
+            return;
+        }
+        if !self.port.binding().several_buffers {
+            return self.heart.add_taken(frames.len() as u64);
+        }
         self.heart.add_taken(frames.iter().filter(|frame| !frame.has_more()).count() as u64);
         self.settle_charge(frames);
     }
 
     /// The program reckons a packet's buffers by its length; where it reckoned too many, they are given back.
     fn settle_charge(&self, frames: &[Frame]) {
+        if !self.port.binding().several_buffers {
+            return;
+        }
         let room = self.port.binding().room;
         let mut given_back = 0u64;
         for packet in frames.chunk_by(|one, _| one.has_more()).filter(|packet| packet.len() > 1) {

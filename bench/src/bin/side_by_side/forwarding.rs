@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use self::ping_pong::{Carrier, PingPong};
 use self::side::{Side, WAYS};
-use crate::spread::Spread;
+use podwire_bench::spread::Spread;
 use crate::target::Target;
 
 /// Where the ends of a stream run. Left to itself the scheduler puts them on one processor or on two as it likes, and

@@ -2,18 +2,12 @@
 //! loss counted. `cargo xtask bench side-by-side`, as root; docs/bench.md says how to read it.
 #![deny(unsafe_code)]
 
-mod books;
 mod contender;
-mod enclosure;
 mod forwarding;
-mod frame;
-mod generator;
-mod kernel;
 mod ovs;
 mod per_packet;
 mod report;
 mod scene;
-mod spread;
 mod switching;
 mod target;
 mod tcp;
@@ -23,6 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use podwire_bench::{enclosure, generator, kernel};
 use serde_json::{Value, json};
 
 use crate::target::Target;
@@ -73,7 +68,7 @@ enum Part {
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
     if !enclosure::is_inside()? {
-        return enclosure::run_inside();
+        return enclosure::run_inside(enclosure::Processes::Own);
     }
     run(&options)?;
     Ok(ExitCode::SUCCESS)

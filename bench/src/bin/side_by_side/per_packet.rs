@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::contender::{Contender, NOTHING, Sink};
-use crate::frame;
-use crate::generator::Generator;
+use podwire_bench::frame;
+use podwire_bench::generator::Generator;
 use crate::scene::{self, Scene, tap};
-use crate::spread::Spread;
+use podwire_bench::spread::Spread;
 
 /// What has not come by now is lost, when no counter has moved for so long.
 const STILL: Duration = Duration::from_millis(400);

@@ -12,10 +12,10 @@ use podwire_datapath::{Desired, Endpoint, Hook, Mirror, SessionOptions, Target};
 use podwire_harness::{COLLECTOR_V4, NODE_V4, NetNs, Pod, Scratch, Topology, TopologyOptions};
 use podwire_tests::node::Node;
 
-use crate::books::Books;
+use podwire_bench::books::Books;
 use crate::contender::{Contender, Way};
-use crate::generator::{self, Outlet, ifindex};
-use crate::kernel::{Attached, Program};
+use podwire_bench::generator::{self, Outlet, ifindex};
+use podwire_bench::kernel::{Attached, Program};
 
 /// MTU of what copies go through: room for every tunnel's headers.
 const MTU: u32 = 1600;

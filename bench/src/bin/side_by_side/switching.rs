@@ -12,13 +12,13 @@ use podwire_harness::{COLLECTOR_V4, RawSocket, Scratch, Topology, TopologyOption
 use podwire_tests::node::Node;
 use serde::Serialize;
 
-use crate::books::Books;
-use crate::frame;
-use crate::generator::{self, Generator};
-use crate::kernel::Attached;
+use podwire_bench::books::Books;
+use podwire_bench::frame;
+use podwire_bench::generator::{self, Generator};
+use podwire_bench::kernel::Attached;
 use crate::ovs::{Copies, Switch};
 use crate::scene::{self, PODWIRE_PORT};
-use crate::spread::Spread;
+use podwire_bench::spread::Spread;
 use crate::target::Target;
 
 const MTU: u32 = 1600;

@@ -10,7 +10,7 @@ use podwire_tests::node::Node;
 use serde::Serialize;
 
 use crate::scene::{self, PODWIRE_PORT};
-use crate::spread::Spread;
+use podwire_bench::spread::Spread;
 use crate::target::Target;
 
 const MTU: u32 = 1600;

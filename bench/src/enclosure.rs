@@ -30,13 +30,24 @@ pub fn is_inside() -> Result<bool> {
     Ok(true)
 }
 
+/// Which processes the inner one sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processes {
+    /// Its own, which end with it.
+    Own,
+    /// All of the machine, the kernel's threads included. What it starts has to end by itself.
+    All,
+}
+
 /// Runs this program inside, with the same arguments.
 ///
 /// # Errors
 /// When it cannot be started.
-pub fn run_inside() -> Result<ExitCode> {
+pub fn run_inside(processes: Processes) -> Result<ExitCode> {
+    let own: &[&str] = if processes == Processes::Own { &["--pid"] } else { &[] };
     let mut inner = Command::new("unshare")
-        .args(["--mount", "--pid", "--fork", "--kill-child", "--"])
+        .args(own)
+        .args(["--mount", "--fork", "--kill-child", "--"])
         .arg(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .env(INSIDE, "1")

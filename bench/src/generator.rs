@@ -14,7 +14,7 @@ use podwire_harness::{NetNs, Pod};
 use crate::kernel::{Attached, Program};
 
 /// Where the generator runs; all else runs on the other processors.
-const PROCESSOR: usize = 0;
+pub const PROCESSOR: usize = 0;
 
 /// Runs `work` on a thread that is kept, with those that it starts, off the generator's processor.
 ///
@@ -42,20 +42,48 @@ pub struct Outlet {
 
 impl Outlet {
     /// For a pod. Its cable's other end takes frames in batches from now on.
+    ///
+    /// # Errors
+    /// When there is no such pod.
     pub fn open(node: &NetNs, pod: &Pod) -> Result<Self> {
         // XDP frames reach the other end of a veth pair only with NAPI there, which GRO switches on.
         node.offload(&pod.interface, "gro", true)?;
+        Self::at(&pod.netns, "eth0")
+    }
+
+    /// At an end of a veth pair whose other end has an XDP program, or GRO.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn at(netns: &NetNs, interface: &str) -> Result<Self> {
         // The kernel patches its code when it first sees an XDP program, and again when it has seen the last of it,
         // which takes it tens of milliseconds. While the program is at some interface, that happens once.
-        pod.netns.ip(&["link", "add", "spare", "type", "veth", "peer", "name", "spare-p"])?;
-        let (outlet, spare) = (ifindex(&pod.netns, "eth0")?, ifindex(&pod.netns, "spare")?);
-        let (program, known) = pod.netns.enter(move || {
+        let spare = format!("{interface}-s");
+        netns.ip(&["link", "add", &spare, "type", "veth", "peer", "name", &format!("{interface}-t")])?;
+        let (outlet, spare) = (ifindex(netns, interface)?, ifindex(netns, &spare)?);
+        let (program, known) = netns.enter(move || {
             let program = Program::xdp_redirect(outlet)?;
             let known = program.attach(spare)?;
             Ok((program, known))
         })?;
-        let netns = File::open(format!("/run/netns/{}", pod.netns.name()))?;
+        let netns = File::open(format!("/run/netns/{}", netns.name()))?;
         Ok(Self { netns, program, _known: known })
+    }
+
+    /// Brings the calling thread to where frames can be sent from.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn enter(&self) -> Result<()> {
+        setns(&self.netns, CloneFlags::CLONE_NEWNET).context("entering a namespace")
+    }
+
+    /// Sends `count` frames, from a thread that is there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn send(&self, frame: &[u8], count: u32) -> Result<()> {
+        self.program.send(frame, count)
     }
 }
 
@@ -67,6 +95,9 @@ pub struct Generator {
 
 impl Generator {
     /// Makes the calling thread the generating one.
+    ///
+    /// # Errors
+    /// When it may not choose its processor.
     pub fn become_it() -> Result<Self> {
         let mut set = CpuSet::new();
         set.set(PROCESSOR)?;
@@ -75,15 +106,21 @@ impl Generator {
     }
 
     /// Sends `count` frames out of a pod. Returns processor time in ns.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
     pub fn send(&self, outlet: &Outlet, frame: &[u8], count: u32) -> Result<u64> {
-        setns(&outlet.netns, CloneFlags::CLONE_NEWNET).context("entering a pod")?;
+        outlet.enter()?;
         let before = self.time()?;
-        outlet.program.send(frame, count)?;
+        outlet.send(frame, count)?;
         Ok(self.time()?.saturating_sub(before))
     }
 
     /// Processor time of this thread and of the kernel's own thread for what is put off.
-    fn time(&self) -> Result<u64> {
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn time(&self) -> Result<u64> {
         let own = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
         let own = own.tv_sec() as u64 * 1_000_000_000 + own.tv_nsec() as u64;
         let put_off = match &self.softirq {
@@ -105,6 +142,9 @@ fn softirq_times() -> Option<PathBuf> {
 }
 
 /// Index of an interface.
+///
+/// # Errors
+/// When there is no such interface.
 pub fn ifindex(netns: &NetNs, interface: &str) -> Result<u32> {
     let text = netns.ip(&["-j", "link", "show", "dev", interface])?;
     let parsed: serde_json::Value = serde_json::from_str(&text)?;
@@ -112,6 +152,9 @@ pub fn ifindex(netns: &NetNs, interface: &str) -> Result<u32> {
 }
 
 /// Hardware address of an interface.
+///
+/// # Errors
+/// When there is no such interface.
 pub fn mac(netns: &NetNs, interface: &str) -> Result<[u8; 6]> {
     let text = netns.ip(&["-j", "link", "show", "dev", interface])?;
     let parsed: serde_json::Value = serde_json::from_str(&text)?;

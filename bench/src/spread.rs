@@ -5,8 +5,11 @@ use serde::Serialize;
 /// A sample in short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
+    /// A quarter lies below it.
     pub p25: f64,
+    /// Half lies below it.
     pub median: f64,
+    /// A quarter lies above it.
     pub p75: f64,
 }
 

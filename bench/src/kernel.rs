@@ -17,6 +17,7 @@ use libbpf_sys::{
 /// Go on with the next program, then with the stack (`linux/bpf.h`).
 const TCX_NEXT: i32 = -1;
 const TCX_DROP: i32 = 2;
+const XDP_DROP: i32 = 1;
 /// Numbers of helpers (`linux/bpf.h`).
 const CLONE_REDIRECT: i32 = 13;
 const REDIRECT: i32 = 23;
@@ -72,6 +73,14 @@ impl Program {
         Self::load(BPF_PROG_TYPE_XDP, &[set(1, ifindex), set(2, 0), plain(CALL, REDIRECT), plain(EXIT, 0)])
     }
 
+    /// XDP: drops everything.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn xdp_drop() -> Result<Self> {
+        Self::load(BPF_PROG_TYPE_XDP, &[set(0, XDP_DROP), plain(EXIT, 0)])
+    }
+
     fn load(kind: bpf_prog_type, instructions: &[bpf_insn]) -> Result<Self> {
         // SAFETY: the strings end with NUL, the instructions are as many as said, options may be null.
         let fd = unsafe {
@@ -125,4 +134,10 @@ impl Program {
 pub fn go_first() {
     // SAFETY: takes numbers only. Without the right to it, the run is noisier, and that is all.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+}
+
+/// The same for any thread.
+pub fn put_first(thread: u32) {
+    // SAFETY: as above.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, -20) };
 }

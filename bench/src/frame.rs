@@ -30,3 +30,16 @@ pub fn udp(to_mac: [u8; 6], source: [u8; 4], destination: [u8; 4], len: usize) -
     frame.resize(len, 0);
     frame
 }
+
+/// Bytes that VXLAN over IPv4 adds.
+pub const VXLAN_OVERHEAD: usize = SMALLEST + 8;
+
+/// A frame of `len` bytes in VXLAN, network 1.
+pub fn vxlan(to_mac: [u8; 6], source: [u8; 4], destination: [u8; 4], len: usize) -> Vec<u8> {
+    let inner = udp([2, 0, 0, 0, 0, 7], [10, 10, 1, 5], [10, 10, 1, 6], len);
+    let mut frame = udp(to_mac, source, destination, VXLAN_OVERHEAD + inner.len());
+    frame[36..38].copy_from_slice(&4789u16.to_be_bytes());
+    frame[SMALLEST..VXLAN_OVERHEAD].copy_from_slice(&[8, 0, 0, 0, 0, 0, 1, 0]);
+    frame[VXLAN_OVERHEAD..].copy_from_slice(&inner);
+    frame
+}

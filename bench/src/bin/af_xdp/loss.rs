@@ -1,0 +1,165 @@
+//! What commands lose of the same VXLAN stream at several offers, on one processor: the kernel's receiving thread,
+//! and the command.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use podwire_bench::frame;
+use podwire_bench::generator::mac;
+use podwire_bench::spread::Spread;
+use podwire_bench::target::Target;
+use serde::Serialize;
+
+use crate::pace;
+use crate::site::Site;
+use crate::tool::{self, COLLECT, PCAPNG, TCPDUMP, Tool};
+
+/// How it is measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    pub rounds: usize,
+    /// Packets per second.
+    pub offers: Vec<u32>,
+    /// Of one run.
+    pub milliseconds: u64,
+    /// Bytes of a mirrored frame.
+    pub frame_len: usize,
+}
+
+/// How long a command takes to be ready.
+const START: Duration = Duration::from_millis(500);
+/// How long it may take for what is on its way.
+const END: Duration = Duration::from_millis(150);
+/// Losses at which commands are compared, in percent.
+pub const EQUAL: [f64; 2] = [1.0, 10.0];
+
+/// A command at an offer.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Cell {
+    pub offer: u32,
+    pub sent: u64,
+    pub kept: u64,
+    /// Packets per second sent, and kept, a value for each round.
+    pub sent_rates: Vec<f64>,
+    pub rates: Vec<f64>,
+    /// Processor time per packet sent in ns: the receiving kernel's.
+    pub kernel: Vec<f64>,
+    /// The same of the command.
+    pub command: Vec<f64>,
+}
+
+/// A row of the result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub name: &'static str,
+    pub cells: Vec<Cell>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// Without root or two processors.
+pub fn measure(plan: &Plan) -> Result<Vec<Row>> {
+    let site = Site::new()?;
+    let cable = site.lay(0)?;
+    let kernel = site.receive_apart(&cable, true)?.context("no receiving thread")?;
+    // Addressed to another host: the stack is done with it as soon as packet sockets have seen it.
+    let mut other = mac(&site.to, &cable.to)?;
+    other[5] ^= 1;
+    let frame = frame::vxlan(other, [192, 0, 2, 1], [192, 0, 2, 2], plan.frame_len);
+    let tools = tool::all()?;
+    let cells = || plan.offers.iter().map(|offer| Cell { offer: *offer, ..Cell::default() }).collect();
+    let mut rows: Vec<Row> = tools.iter().map(|tool| Row { name: tool.name, cells: cells() }).collect();
+    let run = |tool: &Tool, cell: &mut Cell| -> Result<()> {
+        let running = tool.start(&site.to, &cable.to)?;
+        std::thread::sleep(START);
+        let before = (running.time()?, kernel.time()?);
+        let time = Duration::from_millis(plan.milliseconds);
+        let sent = pace::at_rate(&cable.outlet, &frame, cell.offer, time)?;
+        std::thread::sleep(END);
+        let (command, kernel) = (running.time()? - before.0, kernel.time()? - before.1);
+        let kept = running.end().with_context(|| tool.name.to_owned())?;
+        cell.sent += sent.frames;
+        cell.kept += kept.min(sent.frames);
+        let seconds = sent.time.as_secs_f64();
+        cell.sent_rates.push(sent.frames as f64 / seconds);
+        cell.rates.push(kept as f64 / seconds);
+        cell.kernel.push(kernel as f64 / sent.frames as f64);
+        cell.command.push(command as f64 / sent.frames as f64);
+        Ok(())
+    };
+    for round in 0..plan.rounds {
+        for at in 0..plan.offers.len() {
+            for turn in 0..tools.len() {
+                let index = (turn + round) % tools.len();
+                run(&tools[index], &mut rows[index].cells[at])?;
+            }
+        }
+    }
+    Ok(rows)
+}
+
+impl Cell {
+    /// Percent of what was sent.
+    pub fn lost(&self) -> f64 {
+        self.sent.saturating_sub(self.kept) as f64 * 100.0 / self.sent.max(1) as f64
+    }
+}
+
+/// Packets per second that are kept where so many percent are lost: between two offers on a straight line; of the
+/// highest offer where less is lost even there.
+pub fn kept_at(row: &Row, percent: f64, round: usize) -> Option<(f64, bool)> {
+    let points: Vec<(f64, f64)> = row
+        .cells
+        .iter()
+        .filter_map(|cell| {
+            let (sent, kept) = (*cell.sent_rates.get(round)?, *cell.rates.get(round)?);
+            Some((sent, (1.0 - kept / sent).max(0.0) * 100.0))
+        })
+        .collect();
+    let Some(above) = points.iter().position(|(_, lost)| *lost > percent) else {
+        return points.last().map(|(sent, lost)| (sent * (1.0 - lost / 100.0), false));
+    };
+    let (sent, lost) = points[above];
+    let (low, low_lost) = above.checked_sub(1).map_or((0.0, 0.0), |below| points[below]);
+    let offer = low + (sent - low) * (percent - low_lost) / (lost - low_lost);
+    Some((offer * (1.0 - percent / 100.0), true))
+}
+
+/// podwire by tcpdump, of the same round.
+pub fn targets(rows: &[Row]) -> Vec<Target> {
+    let row = |name: &str| rows.iter().find(|row| row.name == name);
+    let Some((own, rival)) = row(COLLECT).or(row(PCAPNG)).zip(row(TCPDUMP)) else { return Vec::new() };
+    let rounds = own.cells.first().map_or(0, |cell| cell.rates.len());
+    EQUAL
+        .iter()
+        .map(|percent| {
+            let ratio = |round| Some(kept_at(own, *percent, round)?.0 / kept_at(rival, *percent, round)?.0);
+            Target {
+                what: format!("{} / {}: kept per second at {percent} % loss", own.name, rival.name),
+                ratio: Spread::of((0..rounds).filter_map(ratio)),
+                bound: Some(2.0),
+                at_most: false,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cells: &[(f64, f64)]) -> Row {
+        let cell =
+            |(sent, kept): &(f64, f64)| Cell { sent_rates: vec![*sent], rates: vec![*kept], ..Cell::default() };
+        Row { name: "", cells: cells.iter().map(cell).collect() }
+    }
+
+    #[test]
+    fn between_two_offers_on_a_straight_line() {
+        let row = row(&[(100.0, 100.0), (200.0, 160.0)]);
+        assert_eq!(kept_at(&row, 10.0, 0), Some((135.0, true)));
+        assert_eq!(kept_at(&row, 30.0, 0), Some((160.0, false)));
+        assert_eq!(kept_at(&row, 10.0, 1), None);
+    }
+}
