@@ -173,6 +173,48 @@ fn root_a_command_that_dies_leaves_nothing() -> Result<()> {
     scene.nothing_is_left()
 }
 
+/// What users want goes before a capture, which says so.
+#[test]
+fn root_a_capture_makes_room_for_policies() -> Result<()> {
+    let scene = Scene::new(TopologyOptions::default())?;
+    let (first, second) = scene.pods();
+    let mirrors = |count: u32| -> Result<()> {
+        let one = |vni: u32| {
+            tool::mirror(
+                &format!("m{vni}"),
+                "app: web",
+                &format!("vxlan: {{remoteIP: {COLLECTOR_V4}, vni: {vni}}}"),
+            )
+        };
+        let draft = scene.config().join(".mirrors.new");
+        std::fs::write(&draft, (1..=count).map(one).collect::<String>())?;
+        std::fs::rename(draft, scene.config().join("mirrors.yaml"))?;
+        eventually("they are in force", || {
+            let shown = agents::get(scene.agent()?, &["tc"])?;
+            let ready = shown["items"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter(|item| item["status"]["state"] == "Ready");
+            Ok(ready.count() == count as usize)
+        })
+    };
+    mirrors(63)?;
+    let capturing = scene.capture(&["-S", "web-0", "-f", "icmp"])?;
+    ensure!(first.netns.ping(&second.v4, 5, 56)? == 5);
+    std::thread::sleep(Duration::from_millis(200));
+    mirrors(64)?;
+    let captured = capturing.finish()?.ended(3)?;
+    captured.is_whole()?;
+    ensure!(captured.file.frames.len() == 10 && captured.said.contains("no room"), "{}", captured.said);
+    let output = scene.agent()?.cli(&["capture", "-S", "web-0", "--count", "1"])?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.code() == Some(3) && said.lines().count() == 1, "{said}");
+    let left = agents::get(scene.agent()?, &["captures"])?;
+    ensure!(left["items"].as_array().is_some_and(Vec::is_empty), "{left}");
+    Ok(())
+}
+
 /// Pods of two nodes, an agent each: one file, each packet at both ends.
 #[test]
 fn root_two_nodes_are_in_one_file() -> Result<()> {

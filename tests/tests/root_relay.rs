@@ -46,7 +46,8 @@ fn root_a_session_without_a_route_takes_nothing_from_the_others() -> Result<()> 
         tunnel(COLLECTOR_V6, Tunnel::Vxlan { vni: 8, port: 1111 }),
     ];
     let bad = tunnel("198.51.100.77", Tunnel::Vxlan { vni: 9, port: 1111 });
-    let applied = node.apply(&wish(&scene, &[&good[..2], &[bad.clone()], &good[2..]].concat()))?;
+    let applied =
+        node.apply(&wish(&scene, &[&good[..2], std::slice::from_ref(&bad), &good[2..]].concat()))?;
     ensure!(
         applied.sessions.iter().all(|session| session.engine.as_str() == "snap"),
         "{:?}",

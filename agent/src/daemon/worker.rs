@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot::Sender;
 
 use super::Options;
-use super::captures::{Begun, Captures, Wanted};
+use super::captures::{Begun, Captures, Cause, Wanted};
 use super::changes::{ToldEgresses, tell_applied, tell_policies};
 use super::convert::{Converted, EgressState, Here, PolicyState, convert};
 use super::events::{Events, note};
@@ -326,14 +326,14 @@ impl Worker {
         use podwire_datapath::ErrorKind::{Invalid, TableFull};
         let mut all = desired.clone();
         self.captures.add_to(&mut all);
-        let mut applied = self.datapath.apply(&all);
-        if applied.is_err() && !self.captures.is_empty() {
-            // What users want goes before captures, if it is these that have no room.
-            applied = self.datapath.apply(desired);
-            if applied.is_ok() {
-                self.end_captures("there is no room for it beside the policies");
+        let applied = match self.datapath.apply(&all) {
+            // What users want goes before captures.
+            Err(error) if error.kind() == TableFull && !self.captures.is_empty() => {
+                self.end_captures(Cause::NoRoom);
+                self.datapath.apply(desired)
             }
-        }
+            other => other,
+        };
         let applied = applied.map_err(|error| match error.kind() {
             Invalid | TableFull => Trouble::Refused(vec![error.to_string()]),
             _ => Trouble::Failed(error.to_string()),

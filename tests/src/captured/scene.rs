@@ -125,12 +125,33 @@ impl Scene {
         (&self.topology.pods[0], &self.topology.pods[1])
     }
 
-    /// Whether there are programs at any pod, as the kernel says.
+    /// Whether there are programs at any pod: pinned tcx links, or filters where the kernel has none.
     ///
     /// # Errors
-    /// Without bpftool.
+    /// When nobody can say.
     pub fn kernel_has_programs(&self) -> Result<bool> {
-        Ok(self.topology.node.run_ok(&["bpftool", "net", "show"])?.contains("veth-web"))
+        let version = podwire_core::abi::ABI_VERSION;
+        let pins = self.scratch.bpf().join(format!("podwire/v{version}/links"));
+        let mut pinned = Vec::new();
+        for entry in std::fs::read_dir(pins)? {
+            pinned.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        for pod in &self.topology.pods {
+            let shown = self.topology.node.ip(&["-j", "link", "show", "dev", &pod.interface])?;
+            let shown: serde_json::Value = serde_json::from_str(&shown)?;
+            let ifindex = shown[0]["ifindex"].as_u64().context("no ifindex")?;
+            if pinned.iter().any(|link| link.starts_with(&format!("{ifindex}-"))) {
+                return Ok(true);
+            }
+            for hook in ["ingress", "egress"] {
+                let filters =
+                    self.topology.node.run(&["tc", "filter", "show", "dev", &pod.interface, hook])?;
+                if String::from_utf8_lossy(&filters.stdout).contains("bpf") {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// No program, no session, no capture.

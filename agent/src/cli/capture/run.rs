@@ -212,8 +212,18 @@ impl<'a> Run<'a> {
                         interface.account = Some(Account::read(account));
                     }
                 }
-                if let Some(why) = said["failure"].as_str() {
-                    self.failure.get_or_insert(Failure::Unreachable(format!("the capture was ended: {why}")));
+                let node = self.interfaces.get(part.first as usize).map_or("", |one| one.node.as_str());
+                match said["cause"].as_str() {
+                    None => {}
+                    Some("NoRoom") => {
+                        let line =
+                            format!("{node} has no room for the capture beside new policies; it ended");
+                        self.failure.get_or_insert(Failure::Refused(vec![line]));
+                    }
+                    Some(_) => {
+                        let line = format!("the agent of {node} ends, and the capture with it");
+                        self.failure.get_or_insert(Failure::Unreachable(line));
+                    }
                 }
                 part.open = false;
             }

@@ -19,6 +19,25 @@ pub use wanted::{Filters, Wanted};
 /// Captures at a time.
 pub const MOST: usize = 16;
 
+/// Why a capture ends before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The agent ends.
+    AgentEnds,
+    /// What users want has no room beside it.
+    NoRoom,
+}
+
+impl Cause {
+    /// The word that the stream has.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::AgentEnds => "AgentEnds",
+            Self::NoRoom => "NoRoom",
+        }
+    }
+}
+
 /// A capture that runs.
 struct Running {
     wanted: Wanted,
@@ -107,10 +126,11 @@ impl Captures {
         Some(running.readers.clone())
     }
 
-    /// Forgets it and tells the account to whoever asked for it. `failure`: why it ended before its time.
-    pub fn end(&mut self, id: u64, counters: &[SessionCounters], failure: Option<&str>) {
+    /// Forgets it and tells the account to whoever asked for it. `cause`: why it ended before its time.
+    pub fn end(&mut self, id: u64, counters: &[SessionCounters], cause: Option<Cause>) {
         if let Some(running) = self.running.remove(&id) {
-            let account = json!({"kind": "End", "failure": failure, "pods": running.pods(counters)});
+            let cause = cause.map(Cause::as_str);
+            let account = json!({"kind": "End", "cause": cause, "pods": running.pods(counters)});
             // Who asked may be gone.
             let _ = running.account.send(account);
         }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::{answer, respond};
 use crate::capture::{FrameHead, write_frame, write_said};
-use crate::daemon::captures::{Begun, Filters, Wanted};
+use crate::daemon::captures::{Begun, Cause, Filters, Wanted};
 use crate::daemon::worker::{Message, Trouble, View};
 
 /// Bytes that are sent at once, if so many wait.
@@ -200,7 +200,7 @@ impl Telling {
 
     async fn write_end(&mut self, out: &mut Vec<u8>) {
         self.at = At::Over;
-        let lost = || json!({"kind": "End", "failure": "the agent ends", "pods": []});
+        let lost = || json!({"kind": "End", "cause": Cause::AgentEnds.as_str(), "pods": []});
         let mut account = (&mut self.begun.account).await.unwrap_or_else(|_| lost());
         for (pod, filtered) in account["pods"].as_array_mut().into_iter().flatten().zip(&self.filtered) {
             pod["filtered"] = json!(filtered);

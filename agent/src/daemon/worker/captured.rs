@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Trouble, Worker, convert};
 use crate::capture::meant;
-use crate::daemon::captures::{Begun, MOST, Wanted};
+use crate::daemon::captures::{Begun, Cause, MOST, Wanted};
 
 /// How long frames that are in the ring are waited for: the reader takes milliseconds.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -32,9 +32,12 @@ impl Worker {
         let frames = self.datapath.read_frames(&readers).map_err(failed)?;
         let begun = self.captures.add(&self.here.node, wanted, readers, frames);
         if let Err(error) = self.apply_captures() {
-            self.forget_capture(begun.id, &begun.readers, &[], None);
+            self.datapath.stop_reading(&begun.readers);
+            self.captures.end(begun.id, &[], None);
+            self.apply_or_tell();
             return Err(error);
         }
+        tracing::info!(capture = begun.id, "a capture begins");
         Ok(begun)
     }
 
@@ -54,15 +57,38 @@ impl Worker {
     /// Ends a capture: nothing more is captured, what was captured is read, and then it is gone. `false` for one that has
     /// ended before.
     pub(super) fn end_capture(&mut self, id: u64) -> bool {
-        let Some(readers) = self.captures.begin_end(id) else {
-            return false;
-        };
-        if let Err(trouble) = self.apply_captures() {
-            tracing::error!(?trouble, "taking a capture's mirrors down");
+        let known = self.captures.numbers().contains(&id);
+        if known {
+            self.end_some(&[id], None);
+            self.apply_or_tell();
         }
-        let counters = self.drained(&readers);
-        self.forget_capture(id, &readers, &counters, None);
-        true
+        known
+    }
+
+    /// Ends all of them. Their mirrors go with what is applied next.
+    pub(super) fn end_captures(&mut self, cause: Cause) {
+        let all = self.captures.numbers();
+        self.end_some(&all, Some(cause));
+    }
+
+    fn end_some(&mut self, ids: &[u64], cause: Option<Cause>) {
+        let ending: Vec<(u64, Vec<u32>)> =
+            ids.iter().filter_map(|id| Some((*id, self.captures.begin_end(*id)?))).collect();
+        self.apply_or_tell();
+        for (id, readers) in ending {
+            let counters = self.drained(&readers);
+            self.datapath.stop_reading(&readers);
+            self.captures.end(id, &counters, cause);
+            tracing::info!(capture = id, ?cause, "a capture has ended");
+        }
+    }
+
+    /// Takes down what captures left, before the agent ends.
+    pub(super) fn take_captures_down(&mut self) {
+        if !self.captures.is_empty() {
+            self.end_captures(Cause::AgentEnds);
+            self.apply_or_tell();
+        }
     }
 
     /// The counters of its readers, when all that was captured is read.
@@ -88,32 +114,9 @@ impl Worker {
         }
     }
 
-    fn forget_capture(&mut self, id: u64, readers: &[u32], counters: &[SessionCounters], why: Option<&str>) {
-        self.datapath.stop_reading(readers);
-        self.captures.end(id, counters, why);
+    fn apply_or_tell(&mut self) {
         if let Err(trouble) = self.apply_captures() {
-            tracing::error!(?trouble, "taking a capture's mirrors down");
-        }
-    }
-
-    /// Ends all of them, because what users want has no room beside them or the agent ends.
-    pub(super) fn end_captures(&mut self, why: &str) {
-        for id in self.captures.numbers() {
-            if let Some(readers) = self.captures.begin_end(id) {
-                let counters = readers.iter().map(|reader| self.captured(*reader)).collect::<Vec<_>>();
-                self.datapath.stop_reading(&readers);
-                self.captures.end(id, &counters, Some(why));
-            }
-        }
-    }
-
-    /// Takes down what captures left, before the agent ends.
-    pub(super) fn take_captures_down(&mut self) {
-        if !self.captures.is_empty() {
-            self.end_captures("the agent ends");
-            if let Err(trouble) = self.apply_captures() {
-                tracing::error!(?trouble, "taking captures down");
-            }
+            tracing::error!(?trouble, "captures are not as they should be");
         }
     }
 
