@@ -114,7 +114,7 @@ pub fn wanted(group: Group) -> Vec<Package> {
     let lists: &[&[(&str, &str)]] = match group {
         Group::Build => &[COMPILER],
         Group::Demo => {
-            &[COMPILER, AF_XDP, TRAFFIC, &[("tcpdump", "captures what the demo's collector receives")]]
+            &[COMPILER, TRAFFIC, &[("tcpdump", "captures what the demo's collector receives")]]
         }
         Group::Test => &[COMPILER, AF_XDP, TRAFFIC, TESTS],
         Group::Bench => &[COMPILER, AF_XDP, TRAFFIC, BENCHES],
