@@ -34,7 +34,7 @@ use crate::links::{self, Hook, Place};
 use crate::log_carrier::{self, LogCarrier};
 use crate::maps::{Maps, Table};
 use crate::netdev::{Link, Netdev};
-use crate::observe::{Names, Watch, WatchOptions};
+use crate::observe::{Names, Turns, Watch, WatchOptions};
 use crate::pins::Pins;
 use crate::plan::{self, SessionKey};
 use crate::program;
@@ -128,6 +128,8 @@ pub struct Datapath {
     /// What releases with other tables left is taken down.
     alone: bool,
     names: Arc<Names>,
+    /// Who reads the rings of observations.
+    turns: Arc<Turns>,
     desired: Desired,
     /// What the bank in force was made of.
     in_force: Option<InForce>,
@@ -207,6 +209,7 @@ impl Datapath {
             flows_are_empty: false,
             alone: false,
             names: Arc::default(),
+            turns: Arc::default(),
             desired: Desired::default(),
             in_force: None,
             attached: HashMap::new(),
@@ -320,14 +323,15 @@ impl Datapath {
         Ok(counters)
     }
 
-    /// Begins to watch packets. Traces that an earlier run left, or an earlier call, are ended: one at a time.
+    /// Begins to watch packets. Traces that an earlier run left, or an earlier call, are ended: one at a time. An earlier
+    /// call's streams say nothing more.
     ///
     /// What it returns works by itself, on any thread, also while an apply takes its time.
     ///
     /// # Errors
     /// `Kernel`.
     pub fn watch(&self, options: WatchOptions) -> Result<Watch, Error> {
-        Watch::open(&self.pins, &self.names, options)
+        Watch::open(&self.pins, &self.names, &self.turns, options)
     }
 
     /// Has programs at the interfaces of these endpoints, whether they have rules or not, until the next call.

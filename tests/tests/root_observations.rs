@@ -442,3 +442,22 @@ fn root_the_command_shows_drops() -> Result<()> {
         Ok(generated >= 3 && drops["delivered"] == generated)
     })
 }
+
+/// A watch that begins ends the one before: a ring has one reader, and nothing hangs on the other.
+#[test]
+fn root_a_later_watch_takes_over() -> Result<()> {
+    let world = WatchedCluster::new()?;
+    let Watched { node, watch: first } = &world.nodes[0];
+    let (from, near) = (&world.cluster.nodes[0].pods[0], &world.cluster.nodes[0].pods[1]);
+    let sent = to(&near.v4, 1000)?;
+    for number in 1..=20 {
+        let mut watch = node.watch(WatchOptions::default())?;
+        watch.watcher.trace(&trace(number, from, &sent)?)?;
+        flood(from, &sent, 2000)?;
+        ensure!(watch.captures.next().is_none());
+        eventually("all is told", || Ok(watch.traces.account()?.waiting == 4000))?;
+        ensure!(take_all(&watch.traces).len() == 4000 && watch.traces.account()?.is_balanced());
+    }
+    ensure!(first.traces.next(Duration::from_millis(100)).is_none(), "the first is told nothing");
+    Ok(())
+}

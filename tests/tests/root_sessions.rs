@@ -475,3 +475,29 @@ fn root_snapshots_leave_past_the_stack_while_nobody_listens() -> Result<()> {
     }
     Ok(())
 }
+
+/// The uplink goes away under snapshots that leave past the stack: what did not arrive is counted as lost.
+#[test]
+fn root_snapshots_are_counted_when_the_uplink_goes_down() -> Result<()> {
+    let mut stage = Stage::new(TopologyOptions::default())?;
+    let options = SessionOptions { truncate: Some(128), engine: Engine::Snap, ..SessionOptions::default() };
+    let target = vxlan(COLLECTOR_V4)?;
+    stage.apply(stage.mirror(target.clone(), options, protocol(17)))?;
+    let [first, second] = &stage.scene.pods[..] else { unreachable!("two pods") };
+    let gap = Duration::from_micros(200);
+    let stream = UdpStream { destination: second.v4.clone(), port: 9, count: 5000, size: 400, gap };
+    let report = stream.run(&first.netns, &second.netns, || {
+        std::thread::sleep(Duration::from_millis(400));
+        stage.scene.node.ip(&["link", "set", "uplink0", "down"])?;
+        Ok(())
+    })?;
+    ensure!(report.is_whole(), "the original: {report:?}");
+    let file = stage.captured()?;
+    let arrived = Capture::count(&file, 4789, "vxlan.vni == 7")? as u64;
+    let counters = stage.node()?.session(&target)?;
+    let lost = counters.lost_packets.iter().sum::<u64>();
+    assert_eq!(counters.sent_packets + lost, 5000, "{counters:?}");
+    assert!(arrived > 500 && lost > 500, "{arrived} arrived: {counters:?}");
+    assert_eq!(arrived, counters.sent_packets, "{counters:?}");
+    Ok(())
+}

@@ -11,9 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podwire_datapath::collect::Wanted;
 use podwire_datapath::core::wire::encap::Tunnel;
-use podwire_datapath::xsk::{Attached, Copying, Front, Options, Place};
+use podwire_datapath::xsk::{Attached, Copying, Front, Options, Place, Workers};
 use podwire_datapath::{ErrorKind, Hook};
-use podwire_harness::{COLLECTOR_V4, NetNs, Scratch, Topology, TopologyOptions, UdpStream};
+use podwire_harness::{COLLECTOR_V4, NetNs, Scratch, Topology, TopologyOptions, UdpStream, eventually};
 use podwire_tests::node::Node;
 use podwire_tests::wish::{mirror, mirrors, tunnel};
 
@@ -305,5 +305,43 @@ fn root_collectors_die_under_load() -> Result<()> {
         "{counters:?}"
     );
     ensure!(!scene.collector.ip(&["link", "show", "eth0"])?.contains("xdp"), "nothing is left");
+    Ok(())
+}
+
+/// A consumer that hangs costs what does not fit, to the packet, and nothing else.
+#[test]
+fn root_a_full_queue_is_counted() -> Result<()> {
+    let scene = Topology::new()?;
+    scene.warm_up()?;
+    let front = front(&scene, only_vxlan(&[]), patient())?;
+    let (workers, packets) = Workers::start(front, 100)?;
+    send(&scene, 4789, numbered(7, 250, 300))?;
+    eventually("all is taken", || Ok(workers.tallies()[0].taken == 250))?;
+    ensure!(
+        (packets.len() as u64, workers.overflow()) == (100, 150),
+        "{} {}",
+        packets.len(),
+        workers.overflow()
+    );
+    let first: Vec<bytes::Bytes> = packets.try_iter().map(|packet| packet.into_bytes()).collect();
+    ensure!((0u32..100).zip(&first).all(|(number, packet)| packet[64..68] == number.to_be_bytes()));
+    send(&scene, 4789, numbered(7, 50, 300))?;
+    eventually("there is room again", || Ok(packets.len() == 50))?;
+    ensure!(workers.overflow() == 150 && workers.is_alive());
+    Ok(())
+}
+
+/// Little memory may be locked: the collector says so, and does without.
+#[test]
+fn root_a_collector_without_locked_memory_says_so() -> Result<()> {
+    let scene = Topology::new()?;
+    let mut words = vec!["setpriv", "--bounding-set=-ipc_lock,-sys_resource", "--inh-caps=-all", "--"];
+    words.extend(["prlimit", "--memlock=65536:65536", "timeout", "-s", "INT", "2"]);
+    let program = podwire_harness::binary();
+    let program = program.to_string_lossy();
+    words.extend([&*program, "collect", "--interface", "eth0", "-o", "json"]);
+    let output = scene.collector.run(&words)?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(said.contains("RLIMIT_MEMLOCK") && said.contains("AF_PACKET"), "{said}");
     Ok(())
 }

@@ -4,6 +4,7 @@ use aya::maps::{MapData, RingBuf};
 use podwire_core::abi::CaptureRow;
 
 use crate::error::Error;
+use super::turn::Turn;
 use crate::maps::{self, read_head};
 use crate::pins::Pins;
 use crate::relay::clock_offset;
@@ -27,11 +28,12 @@ pub struct Capture {
 /// The ring.
 pub struct Captures {
     ring: RingBuf<MapData>,
+    turn: Turn,
 }
 
 impl Captures {
-    pub(super) fn open(pins: &Pins) -> Result<Self, Error> {
-        let mut captures = Self { ring: maps::reopen_ring(pins, "CAPTURES")? };
+    pub(super) fn open(pins: &Pins, turn: &Turn) -> Result<Self, Error> {
+        let mut captures = Self { ring: maps::reopen_ring(pins, "CAPTURES")?, turn: turn.clone() };
         // What an earlier run left.
         while captures.ring.next().is_some() {}
         Ok(captures)
@@ -43,12 +45,16 @@ impl Iterator for Captures {
     type Item = Capture;
 
     fn next(&mut self) -> Option<Capture> {
-        loop {
-            let record = self.ring.next()?;
-            if let Some(capture) = read(&record) {
-                return Some(capture);
+        let Self { ring, turn } = self;
+        turn.take(|| {
+            loop {
+                let record = ring.next()?;
+                if let Some(capture) = read(&record) {
+                    return Some(capture);
+                }
             }
-        }
+        })
+        .flatten()
     }
 }
 

@@ -16,6 +16,7 @@ mod matches;
 mod names;
 mod reader;
 mod trace;
+mod turn;
 mod watcher;
 
 use std::net::IpAddr;
@@ -29,8 +30,10 @@ pub use account::Account;
 pub use captures::{Capture, Captures};
 pub use filter::Filter;
 pub(crate) use names::Names;
+pub(crate) use turn::Turns;
 use names::address;
 use reader::{Reader, Tally};
+use turn::Turn;
 pub use trace::{Flow, Live, Place, Trace, TraceOptions};
 pub use watcher::Watcher;
 
@@ -65,10 +68,16 @@ pub struct Watch {
 
 impl Watch {
     /// Begins to read. Traces that an earlier run left are ended.
-    pub(crate) fn open(pins: &Pins, names: &Arc<Names>, options: WatchOptions) -> Result<Self, Error> {
+    pub(crate) fn open(
+        pins: &Pins,
+        names: &Arc<Names>,
+        turns: &Arc<Turns>,
+        options: WatchOptions,
+    ) -> Result<Self, Error> {
+        let turn = Turn::begin(turns);
         let watcher = Watcher::open(pins)?;
-        let stream = |class| Stream::open(pins, class, names, options);
-        let captures = Captures::open(pins)?;
+        let stream = |class| Stream::open(pins, class, names, &turn, options);
+        let captures = Captures::open(pins, &turn)?;
         Ok(Self { watcher, traces: stream(Class::Traces)?, drops: stream(Class::Drops)?, captures })
     }
 }
@@ -142,10 +151,16 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn open(pins: &Pins, class: Class, names: &Arc<Names>, options: WatchOptions) -> Result<Self, Error> {
+    fn open(
+        pins: &Pins,
+        class: Class,
+        names: &Arc<Names>,
+        turn: &Turn,
+        options: WatchOptions,
+    ) -> Result<Self, Error> {
         let account = account::Source::open(pins, class)?;
         let tally = Arc::new(Tally::default());
-        let (reader, rows) = Reader::start(pins, class, account.begun_at(), tally.clone(), options.queue)?;
+        let (reader, rows) = Reader::start(pins, class, account.begun_at(), tally.clone(), turn, options.queue)?;
         Ok(Self { rows, names: names.clone(), tally, account, _reader: reader })
     }
 

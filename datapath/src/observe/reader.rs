@@ -1,7 +1,7 @@
 //! The reader of one ring. In: records. Out: rows in a bounded queue; what does not fit is counted.
 //!
 //! A thread of its own. It waits for the kernel's word with a timeout as well: a wake-up that was lost delays a
-//! record, and no more.
+//! record, and no more. It ends when another watch begins.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use podwire_core::abi::{Class, ObservationRow};
 
 use super::account::Account;
+use super::turn::Turn;
 use crate::error::{Context, Error};
 use crate::maps::{self, read_head};
 use crate::pins::Pins;
@@ -68,6 +69,7 @@ impl Reader {
         class: Class,
         begun_at: Vec<u64>,
         tally: Arc<Tally>,
+        turn: &Turn,
         room: usize,
     ) -> Result<(Self, Receiver<ObservationRow>), Error> {
         let name = match class {
@@ -81,7 +83,7 @@ impl Reader {
             .context(|| format!("waiting for map {name}"))?;
         let (queue, rows) = sync_channel(room.max(1));
         let end = Arc::new(AtomicBool::new(false));
-        let mut worker = Worker { ring, epoll, begun_at, tally, queue, end: end.clone() };
+        let mut worker = Worker { ring, epoll, begun_at, tally, queue, turn: turn.clone(), end: end.clone() };
         let thread = std::thread::Builder::new()
             .name(name.to_lowercase())
             .spawn(move || worker.run())
@@ -105,6 +107,7 @@ struct Worker {
     begun_at: Vec<u64>,
     tally: Arc<Tally>,
     queue: SyncSender<ObservationRow>,
+    turn: Turn,
     end: Arc<AtomicBool>,
 }
 
@@ -115,7 +118,10 @@ impl Worker {
             let mut events = [EpollEvent::empty()];
             // Interrupted or not: the ring is looked at.
             let _ = self.epoll.wait(&mut events, timeout);
-            self.drain();
+            let turn = self.turn.clone();
+            if turn.take(|| self.drain()).is_none() {
+                return;
+            }
         }
     }
 

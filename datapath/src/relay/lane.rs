@@ -151,8 +151,13 @@ impl Carrier for Uplink {
                 rest.push(index);
             }
         }
-        if let Some(lane) = &mut self.lane {
-            lane.flush();
+        // What the device does not take is lost with the socket, and so is what the kernel has of it.
+        if let Some(lane) = &mut self.lane
+            && let left @ 1.. = lane.flush()
+        {
+            let given = outcomes.iter_mut().rev().filter(|outcome| matches!(outcome, Outcome::Sent { .. }));
+            given.take(left).for_each(|outcome| *outcome = Outcome::Lost(Reason::DeviceDown));
+            self.lane = None;
         }
         if !rest.is_empty() {
             let left: Vec<&Dressed> = rest.iter().map(|index| &packets[*index]).collect();
@@ -202,14 +207,16 @@ impl Lane {
         }
     }
 
-    /// Has the kernel send what is in the queue.
-    fn flush(&mut self) {
+    /// Has the kernel send what is in the queue; returns how many of the last packets it did not take in time.
+    fn flush(&mut self) -> usize {
         let until = Instant::now() + PUSH;
-        while self.port.sending() > 0 && Instant::now() < until {
-            if self.port.flush().is_err() {
-                break;
-            }
+        loop {
+            let sent = self.port.flush();
             self.port.reap(&mut self.pool);
+            let left = self.port.unsent();
+            if left == 0 || sent.is_err() || Instant::now() >= until {
+                return left;
+            }
         }
     }
 }

@@ -46,8 +46,8 @@ impl Front {
         self.attached
     }
 
-    /// The program, without which no receiver gets anything; for workers on threads of their own.
-    pub fn split(self) -> (Vec<Receiver>, Program) {
+    /// The receivers, and the program without which none of them gets anything.
+    pub(super) fn split(self) -> (Vec<Receiver>, Program) {
         (self.receivers, self.program)
     }
 }

@@ -32,6 +32,7 @@ mod port;
 mod program;
 mod receiver;
 mod source;
+mod workers;
 
 pub use front::Front;
 pub use ledger::{Ledger, Place};
@@ -43,3 +44,4 @@ pub use port::{Port, QueueLosses};
 pub use program::Program;
 pub use receiver::{Batch, Received, Receiver, Tally};
 pub use source::XskSource;
+pub use workers::Workers;

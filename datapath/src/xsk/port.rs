@@ -42,6 +42,8 @@ pub struct Port {
     tx: TxQueue,
     completion: CompQueue,
     binding: Binding,
+    /// Entries of the queue of frames to be sent.
+    size: u32,
     /// In the kernel's hands, to be sent.
     sending: usize,
     scratch: Vec<FrameDesc>,
@@ -93,7 +95,7 @@ impl Port {
         })?;
         let zero_copy = sys::is_zero_copy(rx.fd().as_raw_fd());
         let binding = Binding { zero_copy, several_buffers: several, room: pool.room() };
-        Ok(Self { fill, rx, tx, completion, binding, sending: 0, scratch: vec![FrameDesc::default(); BATCH] })
+        Ok(Self { fill, rx, tx, completion, binding, size: size.get(), sending: 0, scratch: vec![FrameDesc::default(); BATCH] })
     }
 
     /// What came of opening it.
@@ -228,7 +230,12 @@ impl Port {
         }
     }
 
-    /// Frames in the kernel's hands, to be sent.
+    /// Frames that the kernel was given and has not looked at: the last ones of those that were sent.
+    pub fn unsent(&mut self) -> usize {
+        self.size.saturating_sub(self.tx.nb_free_exact()) as usize
+    }
+
+    /// Frames in the kernel's hands: not sent, or sent and not yet given back.
     pub fn sending(&self) -> usize {
         self.sending
     }

@@ -113,9 +113,7 @@ const RIVALS: &[(&str, &str)] =
 pub fn wanted(group: Group) -> Vec<Package> {
     let lists: &[&[(&str, &str)]] = match group {
         Group::Build => &[COMPILER],
-        Group::Demo => {
-            &[COMPILER, TRAFFIC, &[("tcpdump", "captures what the demo's collector receives")]]
-        }
+        Group::Demo => &[COMPILER, TRAFFIC, &[("tcpdump", "captures what the demo's collector receives")]],
         Group::Test => &[COMPILER, AF_XDP, TRAFFIC, TESTS],
         Group::Bench => &[COMPILER, AF_XDP, TRAFFIC, BENCHES],
         Group::Vm => &[KERNELS],

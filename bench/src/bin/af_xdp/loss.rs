@@ -150,8 +150,11 @@ mod tests {
     use super::*;
 
     fn row(cells: &[(f64, f64)]) -> Row {
-        let cell =
-            |(sent, kept): &(f64, f64)| Cell { sent_rates: vec![*sent], rates: vec![*kept], ..Cell::default() };
+        let cell = |(sent, kept): &(f64, f64)| Cell {
+            sent_rates: vec![*sent],
+            rates: vec![*kept],
+            ..Cell::default()
+        };
         Row { name: "", cells: cells.iter().map(cell).collect() }
     }
 

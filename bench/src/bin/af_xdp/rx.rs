@@ -212,7 +212,8 @@ impl Figure {
 /// podwire by C, of the same round.
 pub fn targets(rows: &[Row], offer: u32) -> Vec<Target> {
     let [own, rival] = rows else { return Vec::new() };
-    let ratio = |own: &[f64], rival: &[f64]| Spread::of(own.iter().zip(rival).map(|(own, rival)| own / rival));
+    let ratio =
+        |own: &[f64], rival: &[f64]| Spread::of(own.iter().zip(rival).map(|(own, rival)| own / rival));
     let rate = |what: &str, own: &Figure, rival: &Figure| Target {
         what: format!("{OWN} / {RIVAL}: received per second, {what}"),
         ratio: ratio(&own.rates, &rival.rates),

@@ -36,7 +36,9 @@ pub fn rx(rows: &[receiving::Row], floor: f64) {
             );
         }
     }
-    println!("\nThe same bursts dropped by an XDP program, no AF_XDP: {floor:.0} ns of the sending processor a packet.");
+    println!(
+        "\nThe same bursts dropped by an XDP program, no AF_XDP: {floor:.0} ns of the sending processor a packet."
+    );
 }
 
 /// The table of what is sent.
