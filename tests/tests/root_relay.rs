@@ -71,6 +71,7 @@ fn root_a_session_without_a_route_takes_nothing_from_the_others() -> Result<()> 
     ensure!(stream.run(&first.netns, &second.netns, || Ok(()))?.is_whole());
     eventually("all is sent", || {
         let counters = node.session(&good[3])?;
+        eprintln!("{counters:?}");
         Ok(counters.taken_packets == COUNT)
     })?;
     for target in &good {

@@ -3,8 +3,8 @@
 use aya::maps::{MapData, RingBuf};
 use podwire_core::abi::CaptureRow;
 
-use crate::error::Error;
 use super::turn::Turn;
+use crate::error::Error;
 use crate::maps::{self, read_head};
 use crate::pins::Pins;
 use crate::relay::clock_offset;

@@ -30,11 +30,11 @@ pub use account::Account;
 pub use captures::{Capture, Captures};
 pub use filter::Filter;
 pub(crate) use names::Names;
-pub(crate) use turn::Turns;
 use names::address;
 use reader::{Reader, Tally};
-use turn::Turn;
 pub use trace::{Flow, Live, Place, Trace, TraceOptions};
+use turn::Turn;
+pub(crate) use turn::Turns;
 pub use watcher::Watcher;
 
 use crate::error::Error;
@@ -160,7 +160,8 @@ impl Stream {
     ) -> Result<Self, Error> {
         let account = account::Source::open(pins, class)?;
         let tally = Arc::new(Tally::default());
-        let (reader, rows) = Reader::start(pins, class, account.begun_at(), tally.clone(), turn, options.queue)?;
+        let (reader, rows) =
+            Reader::start(pins, class, account.begun_at(), tally.clone(), turn, options.queue)?;
         Ok(Self { rows, names: names.clone(), tally, account, _reader: reader })
     }
 

@@ -151,9 +151,9 @@ impl Carrier for Uplink {
                 rest.push(index);
             }
         }
-        // What the device does not take is lost with the socket, and so is what the kernel has of it.
+        // A device that is down takes no more: what is left is lost with the socket.
         if let Some(lane) = &mut self.lane
-            && let left @ 1.. = lane.flush()
+            && let Err(left) = lane.flush()
         {
             let given = outcomes.iter_mut().rev().filter(|outcome| matches!(outcome, Outcome::Sent { .. }));
             given.take(left).for_each(|outcome| *outcome = Outcome::Lost(Reason::DeviceDown));
@@ -200,22 +200,26 @@ impl Lane {
                 }
                 one.into_iter().for_each(|frame: Frame| self.pool.free(frame));
             }
-            if Instant::now() >= until {
+            if Instant::now() >= until || self.flush().is_err() {
                 return false;
             }
-            self.flush();
         }
     }
 
-    /// Has the kernel send what is in the queue; returns how many of the last packets it did not take in time.
-    fn flush(&mut self) -> usize {
+    /// Has the kernel send what is in the queue; what a busy device does not take at once goes with the next ones.
+    ///
+    /// # Errors
+    /// The device is down or gone; this many of the last packets are not sent.
+    fn flush(&mut self) -> Result<(), usize> {
         let until = Instant::now() + PUSH;
         loop {
             let sent = self.port.flush();
             self.port.reap(&mut self.pool);
-            let left = self.port.unsent();
-            if left == 0 || sent.is_err() || Instant::now() >= until {
-                return left;
+            match (sent, self.port.unsent()) {
+                (_, 0) => return Ok(()),
+                (Err(_), left) => return Err(left),
+                (Ok(_), _) if Instant::now() >= until => return Ok(()),
+                (Ok(_), _) => {}
             }
         }
     }

@@ -50,6 +50,29 @@ pub struct Port {
 }
 
 impl Port {
+    /// Opens a queue, as [`Self::open`], that an earlier owner may have left just now: the kernel frees a dead process's
+    /// queue a little later than its process.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub fn succeed(
+        pool: &Pool,
+        interface: &str,
+        queue: u32,
+        copying: Copying,
+        frame: u32,
+    ) -> Result<Self, Error> {
+        let since = Instant::now();
+        loop {
+            match Self::open(pool, interface, queue, copying, frame) {
+                Err(error) if error.kind() == ErrorKind::Busy && since.elapsed() < FREEING => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                opened => return opened,
+            }
+        }
+    }
+
     /// Opens a queue. `frame` is the longest frame that can come, in bytes.
     ///
     /// # Errors
@@ -78,24 +101,24 @@ impl Port {
         let name = CString::new(interface).context(|| format!("interface {interface:?}"))?;
         let name = Interface::new(name);
         let asked = Asked { interface, queue, copying, several, frame, room: pool.room() };
-        let since = Instant::now();
-        let (tx, rx, rings) = loop {
-            // SAFETY: no program is loaded by this socket, which is what the function asks of shared memory.
-            match unsafe { Socket::new(config, pool.memory().umem(), &name, queue) } {
-                Ok(opened) => break opened,
-                // The kernel frees a dead process's queue a little later than its process.
-                Err(error) if number(&error) == Some(libc::EBUSY) && since.elapsed() < FREEING => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                Err(error) => return Err(asked.refused(error)),
-            }
-        };
+        // SAFETY: no program is loaded by this socket, which is what the function asks of shared memory.
+        let opened = unsafe { Socket::new(config, pool.memory().umem(), &name, queue) };
+        let (tx, rx, rings) = opened.map_err(|error| asked.refused(error))?;
         let (fill, completion) = rings.ok_or_else(|| {
             Error::new(ErrorKind::Busy, format!("queue {queue} of {interface} is open in this pool already"))
         })?;
         let zero_copy = sys::is_zero_copy(rx.fd().as_raw_fd());
         let binding = Binding { zero_copy, several_buffers: several, room: pool.room() };
-        Ok(Self { fill, rx, tx, completion, binding, size: size.get(), sending: 0, scratch: vec![FrameDesc::default(); BATCH] })
+        Ok(Self {
+            fill,
+            rx,
+            tx,
+            completion,
+            binding,
+            size: size.get(),
+            sending: 0,
+            scratch: vec![FrameDesc::default(); BATCH],
+        })
     }
 
     /// What came of opening it.

@@ -101,7 +101,7 @@ impl Receiver {
         options: &Options,
     ) -> Result<Self, Error> {
         let pool = Pool::take(options.buffers, buffer_size(frame))?;
-        let port = Port::open(&pool, interface, queue, options.copying, frame)?;
+        let port = Port::succeed(&pool, interface, queue, options.copying, frame)?;
         let heart = program.heart(queue)?;
         heart.succeed();
         let mut receiver = Self {

@@ -131,8 +131,13 @@ impl Setup {
         (0..inputs)
             .map(|queue| {
                 let receiver = Receiver::open(program, &self.input, queue, frame, &self.options)?;
-                let out =
-                    Port::open(&receiver.pool, &self.output, queue % outputs, self.options.copying, frame)?;
+                let out = Port::succeed(
+                    &receiver.pool,
+                    &self.output,
+                    queue % outputs,
+                    self.options.copying,
+                    frame,
+                )?;
                 Ok(Worker::new(receiver, out, make(queue)))
             })
             .collect()
