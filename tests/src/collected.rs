@@ -61,8 +61,9 @@ impl Collecting {
     /// When there is none.
     pub fn last(&self) -> Result<Value> {
         let text = std::fs::read_to_string(&self.stdout)?;
-        let whole = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        whole.last().context("nothing was printed")
+        // The last line may be half written.
+        let whole = text.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
+        whole.context("nothing was printed")
     }
 
     /// Waits until it has seen as many frames.
