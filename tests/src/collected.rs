@@ -104,6 +104,19 @@ impl Collecting {
         Ok(last)
     }
 
+    /// Ctrl-C to one that has failed on the way; returns its exit code, what it said, and the summary.
+    ///
+    /// # Errors
+    /// When its books do not add up.
+    pub fn stop_badly(mut self) -> Result<(Option<i32>, Vec<String>, Value)> {
+        std::thread::sleep(Duration::from_millis(400));
+        kill(Pid::from_raw(i32::try_from(self.process.child().id())?), Signal::SIGINT)?;
+        let status = self.process.child().wait()?;
+        let last = self.last()?;
+        balance(&last)?;
+        Ok((status.code(), self.said.iter().collect(), last))
+    }
+
     /// SIGKILL.
     ///
     /// # Errors

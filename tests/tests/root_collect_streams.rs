@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use podwire_harness::{Capture, RawSocket, Scratch, Topology, eventually};
 use podwire_tests::collected::{Collecting, collect, count, frames, packets, session};
 use podwire_tests::scapy;
@@ -254,6 +255,48 @@ fn root_files_are_rotated_and_compressed() -> Result<()> {
     collecting.stop()?;
     let names: Vec<_> = std::fs::read_dir(folder.path())?.flatten().collect();
     assert_eq!(names.len(), 3, "{names:?}");
+    Ok(())
+}
+
+/// A file system of 256 kilobytes; unmounted on drop.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    fn mount(stage: &Stage) -> Result<Self> {
+        let folder = stage.scratch.path().join("small");
+        std::fs::create_dir(&folder)?;
+        mount(Some("small"), &folder, Some("tmpfs"), MsFlags::empty(), Some("size=256k"))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+/// What does not fit is counted and told once, and the file is whole.
+#[test]
+fn root_a_full_disk_is_counted() -> Result<()> {
+    let stage = Stage::new()?;
+    let small = Small::mount(&stage)?;
+    let frames = made(&(0..40).map(|number| format!("vxlan({number}, size=900)")).collect::<Vec<_>>())?;
+    let file = small.0.join("full.pcapng");
+    let collecting = stage.collect(&["-w", &file.to_string_lossy()])?;
+    for _ in 0..20 {
+        stage.send(&frames)?;
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    let (code, said, summary) = collecting.stop_badly()?;
+    assert_eq!(code, Some(1), "{said:?}");
+    // What is smaller may still fit, and fail anew after it.
+    assert!((1..=3).contains(&said.len()), "{said:?}");
+    assert!(said.iter().all(|line| line.starts_with("error: writing ")), "{said:?}");
+    let lost = summary["lost"]["sink"]["file not written"].as_u64().context("lost")?;
+    assert_eq!((&summary["frames"], &summary["delivered"]), (&800.into(), &800.into()), "{summary:#}");
+    assert!(lost > 400, "{summary:#}");
+    assert_eq!(packets(&file)? as u64 + lost, 800);
     Ok(())
 }
 
