@@ -346,6 +346,23 @@ fn root_refusals_name_what_is_in_the_way() -> Result<()> {
     let geneve = netns.run(&["ip", "link", "add", "gnv0", "type", "geneve", "external"])?.status.success();
     let (geneve_code, geneve_said) =
         if geneve { (3, "device gnv0 of this node receives GENEVE") } else { (0, "") };
+    let words = [
+        "ip",
+        "link",
+        "add",
+        "gt0",
+        "type",
+        "gretap",
+        "key",
+        "5",
+        "local",
+        "192.0.2.9",
+        "remote",
+        "192.0.2.1",
+    ];
+    let gretap = netns.run(&words)?.status.success()
+        && netns.run(&["ip", "link", "set", "gt0", "up"])?.status.success();
+    let (gre_code, gre_said) = if gretap { (3, "device gt0 of this node receives GRE") } else { (0, "") };
     netns.ip(&["link", "add", "dummy7", "type", "veth", "peer", "name", "dummy8"])?;
     let short = ["-i", "eth0", "--duration", "100ms"];
     for (words, code, said) in [
@@ -353,12 +370,13 @@ fn root_refusals_name_what_is_in_the_way() -> Result<()> {
         (&short, 3, "device vxlan7 of this node receives VXLAN at port 4789"),
         (&[&short[..], &["--vni", "7"]].concat(), 3, "VNI 7 at VXLAN port 4789 is that of device vxlan7"),
         (&[&short[..], &["--format", "geneve"]].concat(), geneve_code, geneve_said),
-        (&[&short[..], &["--format", "gre,erspan"]].concat(), 0, ""),
+        (&[&short[..], &["--format", "gre,erspan"]].concat(), gre_code, gre_said),
+        (&[&short[..], &["--key", "6"]].concat(), 0, ""),
         (&[&short[..], &["--vni", "8"]].concat(), 0, ""),
         (&[&short[..], &["--vxlan-port", "1111", "--format", "vxlan"]].concat(), 0, ""),
-        (&[&short[..], &["--format", "gre", "--tap", "dummy7"]].concat(), 3, "dummy7 is no tap"),
-        (&[&short[..], &["--format", "gre", "-w", "/nowhere/x"]].concat(), 1, "/nowhere/x"),
-        (&[&short[..], &["--format", "gre", "-w", "/dev/full"]].concat(), 1, "/dev/full"),
+        (&[&short[..], &["--key", "6", "--tap", "dummy7"]].concat(), 3, "dummy7 is no tap"),
+        (&[&short[..], &["--key", "6", "-w", "/nowhere/x"]].concat(), 1, "/nowhere/x"),
+        (&[&short[..], &["--key", "6", "-w", "/dev/full"]].concat(), 1, "/dev/full"),
         (&[&short[..], &["--format", "gre", "--vni", "7"]].concat(), 2, "--vni is about vxlan or geneve"),
         (&[&short[..], &["--files", "3", "-w", "/tmp/x"]].concat(), 2, "--rotate-bytes"),
     ] {
