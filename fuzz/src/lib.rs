@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod again;
+pub mod collect;
 
 /// The checks that podwire-core's own tests run on short, damaged and random bytes.
 #[path = "../../datapath/core/src/wire/tests/walk.rs"]

@@ -61,8 +61,9 @@ impl Collecting {
     /// When there is none.
     pub fn last(&self) -> Result<Value> {
         let text = std::fs::read_to_string(&self.stdout)?;
-        let whole = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        whole.last().context("nothing was printed")
+        // The last line may be half written.
+        let whole = text.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
+        whole.context("nothing was printed")
     }
 
     /// Waits until it has seen as many frames.
@@ -101,6 +102,19 @@ impl Collecting {
         ensure!(last["kind"] == "Summary", "{last}");
         balance(&last)?;
         Ok(last)
+    }
+
+    /// Ctrl-C to one that has failed on the way; returns its exit code, what it said, and the summary.
+    ///
+    /// # Errors
+    /// When its books do not add up.
+    pub fn stop_badly(mut self) -> Result<(Option<i32>, Vec<String>, Value)> {
+        std::thread::sleep(Duration::from_millis(400));
+        kill(Pid::from_raw(i32::try_from(self.process.child().id())?), Signal::SIGINT)?;
+        let status = self.process.child().wait()?;
+        let last = self.last()?;
+        balance(&last)?;
+        Ok((status.code(), self.said.iter().collect(), last))
     }
 
     /// SIGKILL.

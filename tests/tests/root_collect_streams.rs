@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use podwire_harness::{Capture, RawSocket, Scratch, Topology, eventually};
 use podwire_tests::collected::{Collecting, collect, count, frames, packets, session};
 use podwire_tests::scapy;
@@ -257,6 +258,48 @@ fn root_files_are_rotated_and_compressed() -> Result<()> {
     Ok(())
 }
 
+/// A file system of 256 kilobytes; unmounted on drop.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    fn mount(stage: &Stage) -> Result<Self> {
+        let folder = stage.scratch.path().join("small");
+        std::fs::create_dir(&folder)?;
+        mount(Some("small"), &folder, Some("tmpfs"), MsFlags::empty(), Some("size=256k"))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+/// What does not fit is counted and told once, and the file is whole.
+#[test]
+fn root_a_full_disk_is_counted() -> Result<()> {
+    let stage = Stage::new()?;
+    let small = Small::mount(&stage)?;
+    let frames = made(&(0..40).map(|number| format!("vxlan({number}, size=900)")).collect::<Vec<_>>())?;
+    let file = small.0.join("full.pcapng");
+    let collecting = stage.collect(&["-w", &file.to_string_lossy()])?;
+    for _ in 0..20 {
+        stage.send(&frames)?;
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    let (code, said, summary) = collecting.stop_badly()?;
+    assert_eq!(code, Some(1), "{said:?}");
+    // What is smaller may still fit, and fail anew after it.
+    assert!((1..=3).contains(&said.len()), "{said:?}");
+    assert!(said.iter().all(|line| line.starts_with("error: writing ")), "{said:?}");
+    let lost = summary["lost"]["sink"]["file not written"].as_u64().context("lost")?;
+    assert_eq!((&summary["frames"], &summary["delivered"]), (&800.into(), &800.into()), "{summary:#}");
+    assert!(lost > 400, "{summary:#}");
+    assert_eq!(packets(&file)? as u64 + lost, 800);
+    Ok(())
+}
+
 #[test]
 fn root_a_tap_gets_the_mirrored_frames_and_goes() -> Result<()> {
     let stage = Stage::new()?;
@@ -303,6 +346,23 @@ fn root_refusals_name_what_is_in_the_way() -> Result<()> {
     let geneve = netns.run(&["ip", "link", "add", "gnv0", "type", "geneve", "external"])?.status.success();
     let (geneve_code, geneve_said) =
         if geneve { (3, "device gnv0 of this node receives GENEVE") } else { (0, "") };
+    let words = [
+        "ip",
+        "link",
+        "add",
+        "gt0",
+        "type",
+        "gretap",
+        "key",
+        "5",
+        "local",
+        "192.0.2.9",
+        "remote",
+        "192.0.2.1",
+    ];
+    let gretap = netns.run(&words)?.status.success()
+        && netns.run(&["ip", "link", "set", "gt0", "up"])?.status.success();
+    let (gre_code, gre_said) = if gretap { (3, "device gt0 of this node receives GRE") } else { (0, "") };
     netns.ip(&["link", "add", "dummy7", "type", "veth", "peer", "name", "dummy8"])?;
     let short = ["-i", "eth0", "--duration", "100ms"];
     for (words, code, said) in [
@@ -310,12 +370,13 @@ fn root_refusals_name_what_is_in_the_way() -> Result<()> {
         (&short, 3, "device vxlan7 of this node receives VXLAN at port 4789"),
         (&[&short[..], &["--vni", "7"]].concat(), 3, "VNI 7 at VXLAN port 4789 is that of device vxlan7"),
         (&[&short[..], &["--format", "geneve"]].concat(), geneve_code, geneve_said),
-        (&[&short[..], &["--format", "gre,erspan"]].concat(), 0, ""),
+        (&[&short[..], &["--format", "gre,erspan"]].concat(), gre_code, gre_said),
+        (&[&short[..], &["--key", "6"]].concat(), 0, ""),
         (&[&short[..], &["--vni", "8"]].concat(), 0, ""),
         (&[&short[..], &["--vxlan-port", "1111", "--format", "vxlan"]].concat(), 0, ""),
-        (&[&short[..], &["--format", "gre", "--tap", "dummy7"]].concat(), 3, "dummy7 is no tap"),
-        (&[&short[..], &["--format", "gre", "-w", "/nowhere/x"]].concat(), 1, "/nowhere/x"),
-        (&[&short[..], &["--format", "gre", "-w", "/dev/full"]].concat(), 1, "/dev/full"),
+        (&[&short[..], &["--key", "6", "--tap", "dummy7"]].concat(), 3, "dummy7 is no tap"),
+        (&[&short[..], &["--key", "6", "-w", "/nowhere/x"]].concat(), 1, "/nowhere/x"),
+        (&[&short[..], &["--key", "6", "-w", "/dev/full"]].concat(), 1, "/dev/full"),
         (&[&short[..], &["--format", "gre", "--vni", "7"]].concat(), 2, "--vni is about vxlan or geneve"),
         (&[&short[..], &["--files", "3", "-w", "/tmp/x"]].concat(), 2, "--rotate-bytes"),
     ] {

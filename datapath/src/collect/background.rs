@@ -133,15 +133,23 @@ impl Background {
         let shared = Arc::new(Shared::default());
         let on_thread = shared.clone();
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            // A failure is told when it begins, not for each batch that it costs.
+            let mut failing = false;
             for mut batch in work {
-                if let Err((frames, error)) = writer.write(&batch) {
-                    on_thread.refused.fetch_add(frames, Ordering::Relaxed);
-                    on_thread.fail(error);
+                match writer.write(&batch) {
+                    Ok(()) => failing &= batch.records.is_empty(),
+                    Err((frames, error)) => {
+                        on_thread.refused.fetch_add(frames, Ordering::Relaxed);
+                        if !failing {
+                            on_thread.fail(error);
+                        }
+                        failing = true;
+                    }
                 }
                 batch.clear();
                 let _ = give_back.try_send(batch);
             }
-            if let Err(error) = writer.finish() {
+            if let (Err(error), false) = (writer.finish(), failing) {
                 on_thread.fail(error);
             }
         });

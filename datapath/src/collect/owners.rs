@@ -3,7 +3,7 @@
 
 use futures_util::TryStreamExt;
 use rtnetlink::packet_route::link::{
-    InfoData, InfoGeneve, InfoKind, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage,
+    InfoData, InfoGeneve, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 
 use super::wanted::Wanted;
@@ -28,7 +28,48 @@ pub(super) fn check(wanted: &Wanted) -> Result<(), Error> {
     let netdev = Netdev::open()?;
     let links = netdev.wait(netdev.handle().link().get().execute().try_collect::<Vec<_>>());
     let links = links.context(|| "listing network devices".into())?;
-    links.iter().filter_map(owner).try_for_each(|owner| refuse(&owner, wanted))
+    links.iter().try_for_each(|link| {
+        owner(link).map_or(Ok(()), |owner| refuse(&owner, wanted))?;
+        refuse_gre(link, wanted)
+    })
+}
+
+/// Devices of GRE and ERSPAN that are up: those that every network namespace begins with are down. What their keys are
+/// is not looked at, so naming keys or sessions is taking the word for it.
+fn refuse_gre(link: &LinkMessage, wanted: &Wanted) -> Result<(), Error> {
+    let mut name = "";
+    let mut taken = None;
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = text,
+            LinkAttribute::LinkInfo(infos) => {
+                taken = infos.iter().find_map(|info| match info {
+                    LinkInfo::Kind(InfoKind::GreTap | InfoKind::GreTap6) => Some(("GRE", "--key")),
+                    LinkInfo::Kind(InfoKind::Other(kind)) if kind == "erspan" || kind == "ip6erspan" => {
+                        Some(("ERSPAN", "--session"))
+                    }
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+    let is_up = link.header.flags.contains(LinkFlags::Up);
+    match taken {
+        Some((kind, option))
+            if is_up
+                && match kind {
+                    "GRE" => wanted.gre && wanted.keys.is_empty(),
+                    _ => wanted.erspan && wanted.sessions.is_empty(),
+                } =>
+        {
+            let what = format!(
+                "device {name} of this node receives {kind}: say which streams are a mirror's with {option}"
+            );
+            Err(Error::new(ErrorKind::Invalid, what))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn refuse(owner: &Owner, wanted: &Wanted) -> Result<(), Error> {

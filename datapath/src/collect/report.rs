@@ -54,6 +54,7 @@ pub(super) enum Reason {
     /// The option is chosen by the sender: telling them apart would be without bound.
     CriticalOption,
     FragmentAgain,
+    NotEthernet,
     Wire(Layer, Problem),
 }
 
@@ -64,6 +65,7 @@ impl Reason {
             DecapError::OuterFragment(_) => Some(Self::FragmentAgain),
             DecapError::Control => Some(Self::Control),
             DecapError::CriticalOption { .. } => Some(Self::CriticalOption),
+            DecapError::FrameType(_) => Some(Self::NotEthernet),
             DecapError::Wire(WireError { layer, problem, .. }) => Some(Self::Wire(*layer, *problem)),
         }
     }
@@ -75,6 +77,7 @@ impl fmt::Display for Reason {
             Self::Control => f.write_str("GENEVE: control packet"),
             Self::CriticalOption => f.write_str("GENEVE: critical option is not known"),
             Self::FragmentAgain => f.write_str("fragment of a fragment"),
+            Self::NotEthernet => f.write_str("ERSPAN: not an Ethernet frame"),
             Self::Wire(layer, problem) => write!(f, "{layer}: {}", words(*problem)),
         }
     }

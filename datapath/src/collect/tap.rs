@@ -28,7 +28,7 @@ impl Tap {
         // IFF_TAP and IFF_NO_PI of linux/if_tun.h.
         let mut request = request(name).context(about)?;
         request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
-        if let Err(error) = control(&file, libc::TUNSETIFF as u64, &mut request) {
+        if let Err(error) = control(&file, libc::TUNSETIFF, &mut request) {
             if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EBUSY)) {
                 let what = format!("{name} is no tap that is free: a device of this name is in use");
                 return Err(Error::new(ErrorKind::Invalid, what));
@@ -77,9 +77,9 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-fn control(file: &impl AsRawFd, command: u64, request: &mut libc::ifreq) -> io::Result<()> {
+fn control(file: &impl AsRawFd, command: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: the request is a whole `struct ifreq` that outlives the call.
-    match unsafe { libc::ioctl(file.as_raw_fd(), command as _, std::ptr::from_mut(request)) } {
+    match unsafe { libc::ioctl(file.as_raw_fd(), command, std::ptr::from_mut(request)) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -88,9 +88,9 @@ fn control(file: &impl AsRawFd, command: u64, request: &mut libc::ifreq) -> io::
 fn up(name: &str) -> io::Result<()> {
     let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))?;
     let mut request = request(name)?;
-    control(&socket, libc::SIOCGIFFLAGS as u64, &mut request)?;
+    control(&socket, libc::SIOCGIFFLAGS, &mut request)?;
     // SAFETY: the kernel has just written this member.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
-    control(&socket, libc::SIOCSIFFLAGS as u64, &mut request)
+    control(&socket, libc::SIOCSIFFLAGS, &mut request)
 }

@@ -4,10 +4,9 @@ use std::fmt;
 
 use podwire_core::wire::decap::Metadata;
 use podwire_core::wire::{geneve, vxlan};
-use serde::Serialize;
 
 /// A kind of tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// VXLAN.
     Vxlan,

@@ -98,6 +98,8 @@ pub enum DecapError {
         /// The option's type.
         kind: u8,
     },
+    /// It is ERSPAN III with something else than an Ethernet frame (draft-foschiano-erspan section 4.3).
+    FrameType(u8),
     /// It is a tunnel, or its way there, whose bytes cannot be read.
     Wire(WireError),
 }
@@ -119,6 +121,7 @@ impl fmt::Display for DecapError {
             Self::CriticalOption { class, kind } => {
                 write!(f, "GENEVE critical option {class:#06x}/{kind:#04x} is not known")
             }
+            Self::FrameType(kind) => write!(f, "ERSPAN III frame type {kind} is not Ethernet"),
             Self::Wire(error) => error.fmt(f),
         }
     }
@@ -232,6 +235,9 @@ fn in_gre(
         }
         (ethernet::ETHER_TYPE_ERSPAN_III, sequence) => {
             let view = iii::View::parse(frame, behind)?;
+            if view.frame_type() != iii::FRAME_TYPE_ETHERNET {
+                return Err(DecapError::FrameType(view.frame_type()));
+            }
             let metadata = Metadata::ErspanIII { sequence, header: view.header() };
             (metadata, view.payload_offset()..frame.len())
         }

@@ -6,7 +6,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use hashbrown::HashMap;
 use pcap_file::DataLink;
-use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
@@ -24,6 +23,11 @@ const NANOSECONDS: u8 = 9;
 /// Direction in the flags of a frame.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
+/// Type of a frame's block, and its bytes without frame and options.
+const FRAME_TYPE: u32 = 6;
+const FRAME_BLOCK: u32 = 32;
+/// Bytes of the flags and the end of options.
+const FLAGS_OPTION: u32 = 12;
 
 /// Interfaces of a section; then another one begins in the same file.
 const INTERFACES: usize = 4096;
@@ -67,13 +71,13 @@ impl Encoder {
         }
     }
 
+    /// The session's interface, if its frame was the last one.
+    pub(super) fn recent(&self, session: u64) -> Option<u32> {
+        self.recent.filter(|(recent, _)| *recent == session).map(|(_, interface)| interface)
+    }
+
     /// The session's interface, described before its first frame.
     pub(super) fn interface(&mut self, session: &Session) -> u32 {
-        if let Some((recent, interface)) = self.recent
-            && recent == session.number
-        {
-            return interface;
-        }
         let interface = match self.interfaces.get(&session.number) {
             Some(interface) => *interface,
             None => self.describe(session),
@@ -114,21 +118,38 @@ impl Encoder {
         self.put(section());
         self.headers = self.bytes().get(before..).unwrap_or_default().to_vec();
         self.interfaces.clear();
+        self.recent = None;
     }
 
+    /// The one block that is written by hand: the crate writes each twice, once for its length, which costs more
+    /// than all else that is done with a frame here (pcapng section 4.3).
     pub(super) fn frame(&mut self, interface: u32, record: &Record, data: &[u8]) {
         let flags = match record.direction {
-            Some(Direction::Ingress) => vec![EnhancedPacketOption::Flags(INBOUND)],
-            Some(Direction::Egress) => vec![EnhancedPacketOption::Flags(OUTBOUND)],
-            None => Vec::new(),
+            None => 0,
+            Some(Direction::Ingress) => INBOUND,
+            Some(Direction::Egress) => OUTBOUND,
         };
-        self.put(EnhancedPacketBlock {
-            interface_id: interface,
-            timestamp: Duration::from_nanos(record.time),
-            original_len: data.len() as u32,
-            data: Cow::Borrowed(data),
-            options: flags,
-        });
+        let len = data.len() as u32;
+        let padding = len.next_multiple_of(4) - len;
+        let options = if flags == 0 { 0 } else { FLAGS_OPTION };
+        let total = FRAME_BLOCK + len + padding + options;
+        let (high, low) = ((record.time >> 32) as u32, record.time as u32);
+        let out = self.writer.get_mut();
+        for word in [FRAME_TYPE, total, interface, high, low, len, len] {
+            out.extend_from_slice(&word.to_ne_bytes());
+        }
+        out.extend_from_slice(data);
+        out.extend_from_slice([0; 3].get(..padding as usize).unwrap_or_default());
+        if flags != 0 {
+            // Option 2 of 4 bytes, and the end of options.
+            for half in [2u16, 4] {
+                out.extend_from_slice(&half.to_ne_bytes());
+            }
+            for word in [flags, 0] {
+                out.extend_from_slice(&word.to_ne_bytes());
+            }
+        }
+        out.extend_from_slice(&total.to_ne_bytes());
         self.frames += 1;
     }
 

@@ -107,14 +107,15 @@ impl Pcapng {
                 keep(Err((1, error)));
                 continue;
             }
-            let (Some(open), Some((session, _))) = (&mut self.open, self.sessions.get(&record.session))
-            else {
-                continue;
-            };
+            let Some(open) = &mut self.open else { continue };
             if open.began == 0 {
                 open.began = record.time;
             }
-            let interface = open.encoder.interface(session);
+            let interface = open.encoder.recent(record.session).or_else(|| {
+                let (session, _) = self.sessions.get(&record.session)?;
+                Some(open.encoder.interface(session))
+            });
+            let Some(interface) = interface else { continue };
             open.encoder.frame(interface, record, data);
             open.pending += 1;
             if open.encoder.bytes().len() >= CHUNK {

@@ -71,7 +71,7 @@ impl Datagram {
             None => {}
         }
         let end = part.offset + part.data.len();
-        let whole_units = part.data.len() % 8 == 0;
+        let whole_units = part.data.len().is_multiple_of(8);
         let beyond = self.total.is_some_and(|total| end > total || !part.more && end != total);
         let before = !part.more && self.pieces.last().is_some_and(|last| last.offset + last.data.len() > end);
         if part.data.is_empty()

@@ -23,6 +23,8 @@ pub const TIMESTAMP_OFFSET: usize = 4;
 pub const SGT_OFFSET: usize = 8;
 /// Offset of the word with P, FT, hardware ID, D, Gra and O.
 pub const FLAGS_OFFSET: usize = 10;
+/// Frame type of Ethernet; IP packets without an Ethernet header have 2.
+pub const FRAME_TYPE_ETHERNET: u8 = 0;
 /// Largest frame type, 5 bits.
 pub const MAX_FRAME_TYPE: u8 = 0x1f;
 /// Largest hardware identifier, 6 bits.

@@ -122,6 +122,16 @@ fn other_traffic_is_not_a_tunnel() {
 }
 
 #[test]
+fn erspan_without_an_ethernet_header_is_named() {
+    let granularity = erspan::iii::Granularity::HundredNanoseconds;
+    let mut frame =
+        wrapped(Tunnel::ErspanIII { session: 1, hardware_id: 0, sgt: 0, direction: None, granularity });
+    let flags = 14 + 20 + 8 + erspan::iii::FLAGS_OFFSET;
+    frame[flags] |= 2 << 2;
+    assert_eq!(decapsulate(&frame, &Receiver::default()), Err(DecapError::FrameType(2)));
+}
+
+#[test]
 fn outer_fragments_are_named() {
     for (word, offset, more) in [(0x2000u16, 0, true), (0x2003, 24, true), (0x0003, 24, false)] {
         let mut frame = wrapped(Tunnel::Vxlan { vni: 1, port: vxlan::PORT });
