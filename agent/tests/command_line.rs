@@ -53,13 +53,6 @@ fn wrong_use_is_code_2_and_names_what_is_allowed() {
         (&["agent", "--node", "n", "--uplink", "u"], "--config"),
         (&["agent", "--config", "c", "--node", "n", "--uplink", "u", "--hook", "xdp"], "clsact"),
         (&["completion", "tcsh"], "bash"),
-<<<<<<< HEAD
-        (&["get", "tc", "--socket", "one.sock", "--socket", "two.sock"], "only podwire capture"),
-        (&["capture"], "--source"),
-        (&["capture", "-S", "web-0", "--count", "0"], "count"),
-        (&["capture", "-S", "web-0", "-f", "tpc"], "column 1"),
-        (&["capture", "-S", "web-0", "--any-peer"], "--destination"),
-=======
         (&["collect"], "--interface"),
         (&["collect", "-i", "lo", "--vni", "16777216"], "16777216"),
         (&["collect", "-i", "lo", "--format", "ipip"], "erspan"),
@@ -67,7 +60,11 @@ fn wrong_use_is_code_2_and_names_what_is_allowed() {
         (&["collect", "-i", "lo", "--rotate-bytes", "1M"], "--write"),
         (&["collect", "-i", "lo", "--files", "2", "-w", "x"], "--rotate-bytes"),
         (&["collect", "-i", "lo", "--geneve-port", "4789"], "--format"),
->>>>>>> collect
+        (&["get", "tc", "--socket", "one.sock", "--socket", "two.sock"], "only podwire capture"),
+        (&["capture"], "--source"),
+        (&["capture", "-S", "web-0", "--count", "0"], "count"),
+        (&["capture", "-S", "web-0", "-f", "tpc"], "column 1"),
+        (&["capture", "-S", "web-0", "--any-peer"], "--destination"),
     ] {
         let output = podwire(socket, words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");
