@@ -207,9 +207,12 @@ fn root_a_capture_makes_room_for_policies() -> Result<()> {
     let captured = capturing.finish()?.ended(3)?;
     captured.is_whole()?;
     ensure!(captured.file.frames.len() == 10 && captured.said.contains("no room"), "{}", captured.said);
-    let output = scene.agent()?.cli(&["capture", "-S", "web-0", "--count", "1"])?;
+    let kept = scene.file("kept.pcapng");
+    std::fs::write(&kept, "an earlier capture")?;
+    let output = scene.agent()?.cli(&["capture", "-S", "web-0", "-w", &kept.to_string_lossy()])?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.code() == Some(3) && said.lines().count() == 1, "{said}");
+    ensure!(std::fs::read_to_string(&kept)? == "an earlier capture");
     let left = agents::get(scene.agent()?, &["captures"])?;
     ensure!(left["items"].as_array().is_some_and(Vec::is_empty), "{left}");
     Ok(())

@@ -39,8 +39,7 @@ pub fn capture(sockets: Vec<PathBuf>, wanted: &Wanted) -> Result<(), Failure> {
             known.push(place::known(&agent.ask("/v1/endpoints").await?));
         }
         let requests = place::requests(wanted, &known)?;
-        let output = wanted.write.as_ref().map(|path| Output::create(path)).transpose()?;
-        let mut run = Run::begin(&agents, requests, wanted, output).await?;
+        let mut run = Run::begin(&agents, requests, wanted).await?;
         let outcome = run.go().await;
         run.finish(outcome)
     })
@@ -87,7 +86,6 @@ impl<'a> Run<'a> {
         agents: &'a [Client],
         requests: Vec<(usize, Request)>,
         wanted: &Wanted,
-        output: Option<Output>,
     ) -> Result<Self, Failure> {
         let (sender, news) = mpsc::channel(QUEUE);
         let (mut parts, mut interfaces): (Vec<Part>, Vec<Interface>) = (Vec::new(), Vec::new());
@@ -130,6 +128,8 @@ impl<'a> Run<'a> {
                 let _ = sender.send((number, Err(end.err()))).await;
             });
         }
+        // Only now: a request that is refused leaves the file of an earlier capture alone.
+        let output = wanted.write.as_ref().map(|path| Output::create(path)).transpose()?;
         let mut run = Self {
             parts,
             news,

@@ -126,7 +126,7 @@ enum Event {
 
 impl Telling {
     async fn next(&mut self) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(CHUNK);
         match self.at {
             At::Begin => {
                 self.at = At::Frames;
