@@ -53,6 +53,11 @@ fn wrong_use_is_code_2_and_names_what_is_allowed() {
         (&["agent", "--node", "n", "--uplink", "u"], "--config"),
         (&["agent", "--config", "c", "--node", "n", "--uplink", "u", "--hook", "xdp"], "clsact"),
         (&["completion", "tcsh"], "bash"),
+        (&["get", "tc", "--socket", "one.sock", "--socket", "two.sock"], "only podwire capture"),
+        (&["capture"], "--source"),
+        (&["capture", "-S", "web-0", "--count", "0"], "count"),
+        (&["capture", "-S", "web-0", "-f", "tpc"], "column 1"),
+        (&["capture", "-S", "web-0", "--any-peer"], "--destination"),
     ] {
         let output = podwire(socket, words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");
@@ -75,6 +80,7 @@ fn every_command_has_help_with_an_example() {
         "version",
         "observe",
         "traceflow",
+        "capture",
     ] {
         let output = podwire(Path::new("/nonexistent"), &[command, "--help"]);
         assert_eq!(output.status.code(), Some(0), "{command}");

@@ -16,7 +16,7 @@ impl Inspect for Block {
     fn inspect(&mut self, batch: &mut [Inspected<'_>]) {
         for frame in batch {
             if self.0.is_match(frame.bytes()) {
-                frame.drop();
+                frame.discard();
             }
         }
     }

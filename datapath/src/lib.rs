@@ -15,6 +15,7 @@
 #![deny(unsafe_code)]
 
 mod btf;
+pub mod collect;
 pub mod compile;
 mod datapath;
 mod desired;
@@ -43,9 +44,9 @@ mod status;
 #[allow(unsafe_code, reason = "system calls that no crate of ours wraps")]
 mod sys;
 pub mod traceflow;
+mod vlan;
 #[cfg(feature = "xsk")]
 pub mod xsk;
-mod vlan;
 
 pub use datapath::{Datapath, Options};
 pub use desired::{

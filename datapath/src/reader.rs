@@ -25,8 +25,8 @@ use crate::vlan::{TAG_LEN, with_tag};
 
 /// How long a frame waits at most: the datapath wakes the reader for large amounts only.
 const PERIOD: Duration = Duration::from_millis(2);
-/// How often an idle reader looks whether it is needed.
-const IDLE: Duration = Duration::from_millis(20);
+/// An idle reader is woken when it is needed; it looks by itself now and then.
+const IDLE: Duration = Duration::from_secs(1);
 /// Pieces that are taken before frames are counted and the datapath is told that they are read.
 const BATCH: usize = 4096;
 /// Bytes that may wait for one [`Frames`], and what a frame takes beside its own.
@@ -158,7 +158,14 @@ impl Reader {
         let waiting = Arc::<AtomicUsize>::default();
         let one = Queue { frames, waiting: waiting.clone() };
         lock(&self.routes).queues.extend(readers.iter().map(|reader| (*reader, one.clone())));
+        self.wake();
         Frames { queue, waiting }
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
     }
 
     pub(crate) fn close(&self, readers: &[u32]) {
@@ -174,6 +181,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
+        self.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -205,7 +213,7 @@ impl Worker {
             match needed {
                 true if more => {}
                 true => wait(&self.ring, PERIOD),
-                false => std::thread::sleep(IDLE),
+                false => std::thread::park_timeout(IDLE),
             }
         }
     }

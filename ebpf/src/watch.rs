@@ -275,7 +275,8 @@ pub fn mirrored(packet: Skb, copies: &Copies, ifindex: u32) {
 #[inline(always)]
 pub fn each_copy(packet: Skb, slots: u64, ruleset: u32, bank: u32, ifindex: u32) {
     let note = Note::new(Component::TrafficControl, Action::Mirrored, Generation(bank as u64), ifindex);
-    let mut rest = slots;
+    // A capture is nobody's policy.
+    let mut rest = slots & !Maps.ruleset(ruleset).map_or(0, |rules| rules.readers);
     for _ in 0..limits::RULESET_POLICIES {
         let Some(rules) = Maps.ruleset(ruleset) else {
             return;

@@ -2,6 +2,7 @@
 
 pub mod agents;
 pub mod captured;
+pub mod collected;
 pub mod crowd;
 pub mod egress;
 pub mod flows;

@@ -1,124 +1,13 @@
 //! `podwire capture` at pods: what is in the file is what was on the pod's own interface, and nothing else.
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use podwire_harness::{
-    Agent, Capture, NetNs, Pod, RawSocket, Scratch, Topology, TopologyOptions, UdpStream, eventually, run_ok,
-};
+use podwire_harness::{Capture, RawSocket, TopologyOptions, UdpStream, eventually, run_ok};
 use podwire_tests::agents;
-use podwire_tests::captured::{Captured, Capturing, same, tcpdumps};
-
-/// A node with pods and an agent that knows them and has nothing to do.
-struct Scene {
-    agent: Agent,
-    topology: Topology,
-    scratch: Scratch,
-}
-
-fn endpoint(number: usize) -> String {
-    format!(
-        "---\napiVersion: podwire.io/v1alpha1\nkind: Endpoint\nmetadata: {{name: web-{number}, labels: {{app: web}}}}\n\
-         spec: {{interface: veth-web-{number}, ips: [10.10.1.{}, \"fd00:10:1::{0}\"]}}\n",
-        number + 5
-    )
-}
-
-impl Scene {
-    fn new(options: TopologyOptions) -> Result<Self> {
-        let (topology, scratch) = (Topology::with(options)?, Scratch::new()?);
-        topology.warm_up()?;
-        let config = scratch.path().join("config");
-        std::fs::create_dir_all(&config)?;
-        let pods: String = (0..options.pods).map(endpoint).collect();
-        std::fs::write(config.join("pods.yaml"), pods)?;
-        let agent = Agent::start(&topology.node, scratch.path(), &[])?;
-        let scene = Self { agent, topology, scratch };
-        eventually("pods are known", || Ok(scene.endpoints()?.len() == options.pods))?;
-        Ok(scene)
-    }
-
-    fn endpoints(&self) -> Result<Vec<serde_json::Value>> {
-        Ok(agents::get(&self.agent, &["endpoints"])?["items"].as_array().cloned().unwrap_or_default())
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.scratch.path().join("podwire.sock")
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.scratch.path().join(name)
-    }
-
-    fn capture(&self, words: &[&str]) -> Result<Capturing> {
-        Capturing::start(&[&self.socket()], &self.file("capture.pcapng"), words)
-    }
-
-    fn pods(&self) -> (&Pod, &Pod) {
-        (&self.topology.pods[0], &self.topology.pods[1])
-    }
-
-    /// No program, no session, no capture.
-    fn nothing_is_left(&self) -> Result<()> {
-        nothing_is_left(&self.agent)
-    }
-}
-
-fn nothing_is_left(agent: &Agent) -> Result<()> {
-    eventually("nothing is left", || {
-        let none = |kind| -> Result<bool> {
-            Ok(agents::get(agent, &[kind])?["items"].as_array().is_some_and(Vec::is_empty))
-        };
-        let endpoints = agents::get(agent, &["endpoints"])?;
-        let idle =
-            endpoints["items"].as_array().into_iter().flatten().all(|pod| pod["status"]["state"] == "Idle");
-        Ok(none("captures")? && none("sessions")? && none("tc")? && idle)
-    })
-}
-
-/// One connection: `bytes` one way and a word back.
-fn transfer(from: &NetNs, to: &NetNs, address: &str, port: u16, bytes: usize) -> Result<()> {
-    let any = if address.contains(':') { format!("[::]:{port}") } else { format!("0.0.0.0:{port}") };
-    let listener = to.enter(move || Ok(std::net::TcpListener::bind(any)?))?;
-    let reader = std::thread::spawn(move || -> Result<u64> {
-        let (mut stream, _) = listener.accept()?;
-        let read = std::io::copy(&mut stream, &mut std::io::sink())?;
-        stream.write_all(b"thank you")?;
-        Ok(read)
-    });
-    let target =
-        if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
-    from.enter(move || {
-        let mut stream = std::net::TcpStream::connect(target)?;
-        stream.write_all(&vec![0x5a; bytes])?;
-        stream.shutdown(std::net::Shutdown::Write)?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        ensure!(answer == "thank you");
-        Ok(())
-    })?;
-    ensure!(reader.join().expect("the reader ends")? == bytes as u64);
-    Ok(())
-}
-
-fn datagrams(destination: &str, port: u16, count: u64) -> UdpStream {
-    UdpStream { destination: destination.into(), port, count, size: 200, gap: Duration::from_micros(200) }
-}
-
-/// Nothing was lost, and the file says what was counted.
-fn whole(captured: &Captured) -> Result<()> {
-    ensure!(captured.said.contains("; lost 0"), "{}", captured.said);
-    for (number, interface) in captured.file.interfaces.iter().enumerate() {
-        let written =
-            captured.file.frames.iter().filter(|frame| frame.interface == number as u32).count() as u64;
-        let [received, dropped, delivered] = interface.counts.context("no statistics")?;
-        ensure!((dropped, delivered) == (0, written) && received >= written, "{interface:?} {written}");
-    }
-    Ok(())
-}
+use podwire_tests::captured::{Scene, datagrams, same, tcpdumps, transfer};
 
 /// ARP, neighbour discovery, ICMP, UDP and TCP of both families, in both directions: the same frames as tcpdump sees in
 /// the pod, byte by byte.
@@ -128,8 +17,9 @@ fn root_a_capture_has_what_the_pods_interface_has() -> Result<()> {
     let (first, second) = scene.pods();
     let tcpdump = Capture::start(&first.netns, "eth0", scene.scratch.path(), "", 0)?;
     let capturing = scene.capture(&["-S", "web-0"])?;
-    let shown = agents::get(&scene.agent, &["captures"])?;
+    let shown = agents::get(scene.agent()?, &["captures"])?;
     ensure!(shown["items"][0]["status"]["state"] == "Capturing", "{shown}");
+    ensure!(scene.kernel_has_programs()?, "for the capture's time");
     for address in [&second.v4, &second.v6] {
         ensure!(first.netns.ping(address, 5, 100)? == 5);
         ensure!(datagrams(address, 7000, 20).run(&first.netns, &second.netns, || Ok(()))?.is_whole());
@@ -137,7 +27,7 @@ fn root_a_capture_has_what_the_pods_interface_has() -> Result<()> {
     }
     ensure!(second.netns.ping(&first.v4, 3, 1400)? == 3);
     let captured = capturing.interrupt()?.ended(130)?;
-    whole(&captured)?;
+    captured.is_whole()?;
     same(captured.file.plain(), tcpdumps(&tcpdump.stop())?)?;
     let mac: Vec<u8> =
         first.mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>()?;
@@ -157,7 +47,16 @@ fn root_a_capture_has_what_the_pods_interface_has() -> Result<()> {
     }
     ensure!(count("tcp.checksum.status==0 || udp.checksum.status==0")? == 0, "a checksum is wrong");
     let said = run_ok(&["capinfos", &file.to_string_lossy()])?;
-    ensure!(said.contains("nanosecond"), "{said}");
+    for words in ["nanosecond", "Name = default/web-0", "Number of stat entries = 1"] {
+        ensure!(said.contains(words), "{words}: {said}");
+    }
+    // As Wireshark reads it: 1 is inbound, 2 outbound.
+    let own = format!("icmp.type==8 && ip.src=={}", first.v4);
+    let rows = Capture::fields(&file, 1, &own, &["frame.interface_name", "frame.packet_flags_direction"])?;
+    ensure!(
+        rows.len() == 5 && rows.iter().all(|row| row[0] == "default/web-0" && row[1].ends_with('2')),
+        "{rows:?}"
+    );
     scene.nothing_is_left()
 }
 
@@ -192,7 +91,7 @@ fn root_only_what_matches_is_captured() -> Result<()> {
         ensure!(datagrams(&second.v4, 7001, 10).run(&first.netns, &second.netns, || Ok(()))?.is_whole());
         transfer(&first.netns, &second.netns, &second.v4, 8080, 1000)?;
         let captured = capturing.interrupt()?.ended(130)?;
-        whole(&captured)?;
+        captured.is_whole()?;
         let matching = Capture::count(&file, 1, filter)?;
         let all = captured.file.frames.len();
         ensure!(
@@ -226,18 +125,18 @@ fn root_limits_are_exact() -> Result<()> {
     let captured = capturing.finish()?.ended(0)?;
     let frames = &captured.file.frames;
     let span = frames.last().context("none")?.time - frames.first().context("none")?.time;
-    ensure!((300_000_000..700_000_000).contains(&span), "{span} ns");
+    ensure!((300_000_000..=500_000_000).contains(&span), "{span} ns");
     ensure!(frames.iter().all(|frame| frame.bytes.len() == 60 && frame.length == 242));
-    whole(&captured)?;
+    captured.is_whole()?;
     for wrong in
         [&["--count", "0"][..], &["--bytes", "0"], &["--duration", "0"], &["--snaplen", "3"], &["-f", "tpc"]]
     {
-        let output = scene.agent.cli(&[&["capture", "-S", "web-0"], wrong].concat())?;
+        let output = scene.agent()?.cli(&[&["capture", "-S", "web-0"], wrong].concat())?;
         ensure!(output.status.code() == Some(2), "{wrong:?}: {output:?}");
     }
-    let output = scene.agent.cli(&["capture", "-S", "web-9", "--count", "1"])?;
+    let output = scene.agent()?.cli(&["capture", "-S", "wbe-0", "--count", "1"])?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.code() == Some(1) && said.contains("did you mean \"default/web-"), "{said}");
+    ensure!(output.status.code() == Some(1) && said.contains("did you mean \"web-0\"?"), "{said}");
     scene.nothing_is_left()
 }
 
@@ -252,7 +151,7 @@ fn root_both_ends_are_in_one_file() -> Result<()> {
     // Not for the other end.
     first.netns.ping("192.0.2.9", 1, 56)?;
     let captured = capturing.interrupt()?.ended(130)?;
-    whole(&captured)?;
+    captured.is_whole()?;
     let names: Vec<&str> = captured.file.interfaces.iter().map(|one| one.name.as_str()).collect();
     ensure!(names == ["default/web-0", "default/web-1"]);
     for interface in 0..2 {
@@ -262,9 +161,9 @@ fn root_both_ends_are_in_one_file() -> Result<()> {
     }
     ensure!(captured.file.frames.is_sorted_by_key(|frame| frame.time), "by time");
 
-    let child = scene.agent.spawn(&["capture", "-S", "web-0", "-f", "icmp", "--count", "2"])?;
+    let child = scene.agent()?.spawn(&["capture", "-S", "web-0", "-f", "icmp", "--count", "2"])?;
     eventually("it runs", || {
-        Ok(agents::get(&scene.agent, &["captures"])?["items"].as_array().is_some_and(|all| all.len() == 1))
+        Ok(agents::get(scene.agent()?, &["captures"])?["items"].as_array().is_some_and(|all| all.len() == 1))
     })?;
     ensure!(first.netns.ping(&second.v4, 1, 56)? == 1);
     let output = child.wait_with_output()?;
@@ -293,7 +192,7 @@ fn root_vlan_tags_are_kept() -> Result<()> {
     let sent = [frame(&[]), frame(&[0x81, 0, 0x20, 7]), frame(&[0x88, 0xa8, 0, 9, 0x81, 0, 0, 7])];
     sent.iter().try_for_each(|frame| socket.send(frame))?;
     let captured = capturing.interrupt()?.ended(130)?;
-    whole(&captured)?;
+    captured.is_whole()?;
     let ours: Vec<Vec<u8>> =
         captured.file.plain().into_iter().filter(|frame| frame.contains(&0x42)).collect();
     ensure!(ours == sent, "{ours:02x?}");
@@ -311,10 +210,10 @@ fn root_super_packets_are_whole() -> Result<()> {
     let capturing = scene.capture(&["-S", "web-0", "-f", "tcp"])?;
     transfer(&first.netns, &second.netns, &second.v4, 8080, BYTES)?;
     let captured = capturing.interrupt()?.ended(130)?;
-    whole(&captured)?;
+    captured.is_whole()?;
     same(captured.file.plain(), tcpdumps(&tcpdump.stop())?)?;
     let largest = captured.file.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
-    ensure!(largest > 32_768, "no frame of several pieces: {largest}");
+    ensure!(largest > 16_384, "no frame of several pieces: {largest}");
     ensure!(captured.file.frames.iter().all(|frame| frame.bytes.len() == frame.length as usize));
     let file: &Path = &scene.file("capture.pcapng");
     ensure!(Capture::count(file, 1, "tcp.checksum.status==0")? == 0, "checksums are complete");

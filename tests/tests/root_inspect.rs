@@ -222,7 +222,7 @@ fn root_what_holds_a_pattern_is_blocked() -> Result<()> {
     let scene = Scene::new()?;
     let inspector = scene.inspect(scene.setup(), |frame| {
         if position(frame.bytes(), b"forbidden").is_some() {
-            frame.drop();
+            frame.discard();
         }
     })?;
     let server = &scene.topology.pods[1];

@@ -467,7 +467,11 @@ fn root_snapshots_leave_past_the_stack_while_nobody_listens() -> Result<()> {
         assert_eq!(Capture::count(&file, 4789, &filter)?, 1000, "{remote}");
         assert_eq!(Capture::count(&file, 4789, "ip.checksum.status == 0")?, 0, "{remote}");
         let counters = stage.node()?.session(&target)?;
-        assert_eq!((counters.sent_packets, counters.lost_packets.iter().sum::<u64>()), (1000, 0), "{counters:?}");
+        assert_eq!(
+            (counters.sent_packets, counters.lost_packets.iter().sum::<u64>()),
+            (1000, 0),
+            "{counters:?}"
+        );
     }
     Ok(())
 }

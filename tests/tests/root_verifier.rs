@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use podwire_datapath::collect::Wanted;
+use podwire_datapath::xsk::{self, Front};
 use podwire_datapath::{Datapath, Options};
 use podwire_harness::{NetNs, Scratch};
 use podwire_tests::test_run::{Program, Size};
@@ -15,6 +17,7 @@ fn root_programs_stay_within_their_budget() -> Result<()> {
     let netns = NetNs::new("verifier")?;
     let scratch = Scratch::new()?;
     let bpffs = scratch.bpf().join("podwire");
+    netns.ip(&["link", "set", "lo", "up"])?;
     let sizes = netns.enter(move || sizes(&bpffs))?;
     ensure!(
         sizes.keys().eq(budget.keys()),
@@ -45,12 +48,14 @@ fn root_programs_stay_within_their_budget() -> Result<()> {
 fn sizes(bpffs: &Path) -> Result<BTreeMap<String, Size>> {
     let before = Program::all();
     let datapath = Datapath::open(Options { bpffs: bpffs.to_path_buf(), ..Options::default() })?;
+    let front = Front::collect("lo", &Wanted::default(), &xsk::Options::default())?;
     let mut sizes = BTreeMap::new();
     for (number, name) in Program::all() {
         if !before.iter().any(|(known, _)| *known == number) {
             sizes.insert(name, Program::of_number(number)?.size()?);
         }
     }
+    drop(front);
     datapath.remove()?;
     Ok(sizes)
 }

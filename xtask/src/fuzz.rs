@@ -66,17 +66,15 @@ fn fuzz() -> Result<Command> {
 }
 
 /// The nightly's cargo; the one that runs this program is another.
-fn nightly() -> Result<Command> {
+pub fn nightly() -> Result<Command> {
     let mut command = rustup()?;
     command.args(["run", "nightly", "cargo"]).current_dir(workspace::root()?);
     command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
     Ok(command)
 }
 
-fn rustup() -> Result<Command> {
-    Ok(Command::new(
-        workspace::find_program("rustup").context("fuzzing needs rustup with a nightly toolchain")?,
-    ))
+pub fn rustup() -> Result<Command> {
+    Ok(Command::new(workspace::find_program("rustup").context("rustup is needed for a nightly toolchain")?))
 }
 
 fn chosen<'a>(listing: &'a str, wanted: Option<&str>) -> Result<Vec<&'a str>> {

@@ -6,6 +6,7 @@ mod bench;
 mod demo;
 mod ebpf;
 mod fuzz;
+mod miri;
 mod privilege;
 mod setup;
 mod terminal;
@@ -59,6 +60,8 @@ enum Command {
     },
     /// Run the fuzz targets one after the other
     Fuzz(fuzz::Options),
+    /// Run what touches no kernel under Miri (a nightly is installed for it); some ten minutes
+    Miri,
     /// Boot other kernels in QEMU and run the tests that need root inside
     Vm(vm::Options),
 }
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Demo { arguments } => demo::command(&arguments, install),
         Command::Bench { arguments } => bench::command(&arguments, install),
         Command::Fuzz(options) => fuzz::command(&options, install),
+        Command::Miri => miri::command(install),
         Command::Vm(options) => vm::command(&options, install),
     };
     match outcome {

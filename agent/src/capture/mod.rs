@@ -2,6 +2,7 @@
 
 mod stream;
 
+use podwire_datapath::object::nearest;
 use serde::{Deserialize, Serialize};
 
 pub use stream::{Decoder, FrameHead, Message, write_frame, write_said};
@@ -51,4 +52,33 @@ pub enum Direction {
     /// Both, and of a flow its answers as well.
     #[default]
     Both,
+}
+
+/// What was meant by a pod's name that is not known: `; did you mean "default/web-0"?`, or nothing.
+pub fn meant(unknown: &str, known: &[&str]) -> String {
+    let Some((namespace, name)) = unknown.split_once('/') else {
+        return String::new();
+    };
+    let elsewhere = known.iter().find(|pod| pod.split_once('/').is_some_and(|(_, other)| other == name));
+    if let Some(pod) = elsewhere {
+        return format!("; did you mean \"{pod}\"?");
+    }
+    // Namespaces are alike anyhow.
+    let near = known.iter().filter_map(|pod| pod.strip_prefix(namespace)?.strip_prefix('/'));
+    nearest(name, &near.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::meant;
+
+    #[test]
+    fn the_nearest_pod_is_of_the_namespace_or_has_the_name() {
+        let known = ["default/web-0", "shop/cart"];
+        assert_eq!(meant("default/wbe-0", &known), "; did you mean \"web-0\"?");
+        assert_eq!(meant("default/cart", &known), "; did you mean \"shop/cart\"?");
+        for strange in ["default/zzz", "shop/web", "other/carts", ""] {
+            assert_eq!(meant(strange, &known), "", "{strange}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 mod capture;
 mod check;
+mod collect;
 mod get;
 mod objects;
 mod observe;
@@ -152,6 +153,21 @@ enum Command {
                       podwire --socket n1.sock --socket n2.sock capture -S web-0 -D db-0 -w across.pcapng"
     )]
     Capture(Box<capture::Wanted>),
+    /// Receive mirrored streams, take them out of their tunnels, and count, write or hand on what is in them.
+    ///
+    /// Streams of VXLAN, GENEVE, GRE and ERSPAN over IPv4 and IPv6 are told apart by sender, receiver, kind and
+    /// identifier. On a terminal a table of them is kept up to date; elsewhere there is a JSON object a line. Needs
+    /// no agent.
+    #[command(
+        after_help = "Exit codes: 0 ended by count, duration or Ctrl-C; 1 it failed; 2 wrong use; 3 refused: the interface is \
+                      not there, or a tunnel of this node uses the same port or VNI.\n\n\
+                      Examples:\n  podwire collect --interface eth1\n  \
+                      podwire collect --interface eth1 --vni 7 -w web.pcapng --duration 60s\n  \
+                      podwire collect --interface eth1 --format erspan --session 5 --reorder 64 --tap mirror0\n  \
+                      podwire collect --interface eth1 -w ring.pcapng.gz --compress gz --rotate-bytes 100M --files 10\n  \
+                      podwire collect --interface eth1 -o json --count 1000"
+    )]
+    Collect(Box<collect::Wanted>),
     /// Show what this kernel offers, what is missing, and what that costs.
     #[command(after_help = "Examples:\n  podwire check\n  podwire check -o json")]
     Check {
@@ -268,6 +284,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         Command::Observe(wanted) => observe::observe(&Client::new(socket), &wanted),
         Command::Traceflow(wanted) => traceflow::trace(&Client::new(socket), &wanted),
+        Command::Collect(wanted) => collect::collect(&wanted),
         Command::Check { output } => check::check(output),
         Command::Crds { folder } => {
             for path in crate::kubernetes::crd::write(&folder)? {

@@ -30,6 +30,8 @@ mod traced;
 const PERIOD: Duration = Duration::from_secs(5);
 /// Changes that come together are taken together.
 const SETTLE: Duration = Duration::from_millis(50);
+/// The same while a capture waits for a pod.
+const AT_ONCE: Duration = Duration::from_millis(2);
 
 /// Until the next look for pods' interfaces and addresses that the kernel does not know yet.
 const UNSETTLED: Duration = Duration::from_secs(1);
@@ -211,7 +213,7 @@ impl Worker {
 
     /// Who waits to capture a pod's first packets has no time to lose.
     fn settle(&self) -> Duration {
-        if self.captures.is_waiting() { Duration::ZERO } else { SETTLE }
+        if self.captures.is_waiting() { AT_ONCE } else { SETTLE }
     }
 
     fn check_health(&mut self) {

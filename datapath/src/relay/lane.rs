@@ -216,10 +216,9 @@ impl Lane {
 
 /// Gives an IPv4 packet its identification (RFC 6864).
 fn number(packet: &mut [u8], id: u16) {
-    let read = |packet: &[u8], at: usize| packet.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
-    let (Some(old), Some(sum)) =
-        (read(packet, ipv4::ID_OFFSET), read(packet, ipv4::CHECKSUM_OFFSET))
-    else {
+    let read =
+        |packet: &[u8], at: usize| packet.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
+    let (Some(old), Some(sum)) = (read(packet, ipv4::ID_OFFSET), read(packet, ipv4::CHECKSUM_OFFSET)) else {
         return;
     };
     packet[ipv4::ID_OFFSET..][..2].copy_from_slice(&id.to_be_bytes());

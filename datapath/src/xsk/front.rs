@@ -4,8 +4,9 @@
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 
 use super::options::{Attached, Options};
-use super::program::{Program, Wanted, Work};
+use super::program::{Program, Work};
 use super::receiver::{Receiver, buffer_size};
+use crate::collect::Wanted;
 use crate::error::{Context, Error};
 use crate::sys;
 

@@ -31,6 +31,7 @@ mod pool;
 mod port;
 mod program;
 mod receiver;
+mod source;
 
 pub use front::Front;
 pub use ledger::{Ledger, Place};
@@ -39,5 +40,6 @@ pub use options::{Attached, Binding, Copying, Options};
 pub use packet::Packet;
 pub use pool::Pool;
 pub use port::{Port, QueueLosses};
-pub use program::{Program, Wanted};
+pub use program::Program;
 pub use receiver::{Batch, Received, Receiver, Tally};
+pub use source::XskSource;

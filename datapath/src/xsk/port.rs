@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use xsk_rs::config::{BindFlags, Interface, LibxdpFlags, QueueSize, SocketConfig};
@@ -251,6 +251,13 @@ impl Port {
 impl AsRawFd for Port {
     fn as_raw_fd(&self) -> RawFd {
         self.rx.fd().as_raw_fd()
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the socket is open for as long as the port.
+        unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
     }
 }
 

@@ -2,7 +2,6 @@
 //! its queues, while the workers live.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -19,6 +18,7 @@ use podwire_core::xsk::{Action, ConfigRow, IdKey, IdKind, Role};
 use super::heart::{Heart, Rows};
 use super::options::Attached;
 use super::port::Port;
+use crate::collect::Wanted;
 use crate::error::{Context, Error, ErrorKind};
 use crate::maps::Row;
 
@@ -26,25 +26,6 @@ static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/xsk.bpf.o");
 const NAME: &str = "to_worker";
 /// Buffers that one packet may take: as many as the kernel's own limit for pieces of a packet (`MAX_SKB_FRAGS` + 1).
 const PIECES: u32 = 18;
-
-/// Which packets are the workers'.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// UDP destination ports of VXLAN, at most [`ConfigRow::PORTS`].
-    pub vxlan_ports: Vec<u16>,
-    /// UDP destination ports of GENEVE, at most [`ConfigRow::PORTS`].
-    pub geneve_ports: Vec<u16>,
-    /// GRE with Ethernet inside.
-    pub gre: bool,
-    /// ERSPAN, every type.
-    pub erspan: bool,
-    /// Network identifiers; with any identifier of any kind, only these are taken.
-    pub vnis: BTreeSet<u32>,
-    /// GRE keys.
-    pub keys: BTreeSet<u32>,
-    /// ERSPAN sessions.
-    pub sessions: BTreeSet<u16>,
-}
 
 /// What the program does with packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +63,7 @@ impl Program {
             None => Vec::new(),
         };
         for (name, path) in MAPS.iter().zip(&paths) {
-            loader.map_pin_path(*name, path.as_path());
+            loader.map_pin_path(name, path.as_path());
         }
         let mut bpf = loader.load(&object()?).context(|| "loading the XDP program".into())?;
         // Before any map is taken out: the program refers to them by descriptor.
@@ -99,24 +80,12 @@ impl Program {
 
     /// Says what to do, before any packet is looked at.
     pub(super) fn configure(&mut self, work: &Work, room: u32, patience: Duration) -> Result<(), Error> {
-        let mut row = ConfigRow {
-            patience: patience.max(Duration::from_millis(5)).as_nanos() as u64,
-            role: Role::Collector as u32,
-            action: Action::Pass as u32,
-            room,
-            formats: 0,
-            by_id: 0,
-            buffers: PIECES,
-            vxlan_ports: [0; ConfigRow::PORTS],
-            geneve_ports: [0; ConfigRow::PORTS],
-        };
+        let patience = patience.max(Duration::from_millis(5)).as_nanos() as u64;
+        let mut row = ConfigRow { patience, room, buffers: PIECES, ..NOTHING };
         match work {
             Work::Collect(wanted) => {
-                row.vxlan_ports = ports("VXLAN", &wanted.vxlan_ports)?;
-                row.geneve_ports = ports("GENEVE", &wanted.geneve_ports)?;
-                row.formats = if wanted.gre { ConfigRow::FORMAT_GRE } else { 0 }
-                    | if wanted.erspan { ConfigRow::FORMAT_ERSPAN } else { 0 };
-                row.by_id = u32::from(self.ask_for(wanted)?);
+                row = ConfigRow { patience, room, buffers: PIECES, ..filter(wanted)? };
+                self.ask_for(wanted)?;
             }
             Work::Inspect { out, action } => {
                 row.role = Role::Inspector as u32;
@@ -132,23 +101,17 @@ impl Program {
         config.set(0, Row(row), 0).context(|| "writing map XSK_CONFIG".into())
     }
 
-    /// Enters the identifiers; whether there are any.
-    fn ask_for(&mut self, wanted: &Wanted) -> Result<bool, Error> {
-        let keys = wanted
-            .vnis
-            .iter()
-            .map(|vni| (IdKind::Vni, *vni))
-            .chain(wanted.keys.iter().map(|key| (IdKind::Key, *key)))
-            .chain(wanted.sessions.iter().map(|session| (IdKind::Session, u32::from(*session))));
+    /// Enters the identifiers.
+    fn ask_for(&mut self, wanted: &Wanted) -> Result<(), Error> {
         let map = take(&mut self.bpf, "XSK_IDS")?;
         let mut ids: HashMap<_, Row<IdKey>, u32> = HashMap::try_from(map).context(|| "map XSK_IDS".into())?;
-        let mut any = false;
-        for (kind, id) in keys {
-            ids.insert(Row(IdKey { kind: kind as u32, id }), 1, 0)
-                .context(|| format!("asking for {} identifiers at most {}", id, podwire_core::xsk::IDS))?;
-            any = true;
+        for (kind, id) in identifiers(wanted) {
+            ids.insert(Row(IdKey { kind: kind as u32, id }), 1, 0).map_err(|error| {
+                let what = format!("more than {} identifiers", podwire_core::xsk::IDS);
+                Error::caused(ErrorKind::TableFull, what, error)
+            })?;
         }
-        Ok(any)
+        Ok(())
     }
 
     /// The row of a queue.
@@ -251,6 +214,38 @@ fn xdp(bpf: &mut Ebpf) -> Result<&mut Xdp, Error> {
     program.try_into().context(|| format!("program {NAME}"))
 }
 
+/// A row that takes nothing.
+const NOTHING: ConfigRow = ConfigRow {
+    patience: 0,
+    role: Role::Collector as u32,
+    action: Action::Pass as u32,
+    room: 0,
+    formats: 0,
+    by_id: 0,
+    buffers: 0,
+    vxlan_ports: [0; ConfigRow::PORTS],
+    geneve_ports: [0; ConfigRow::PORTS],
+};
+
+/// Which packets a collector's program takes, but for the identifiers themselves.
+fn filter(wanted: &Wanted) -> Result<ConfigRow, Error> {
+    let formats = [(wanted.gre, ConfigRow::FORMAT_GRE), (wanted.erspan, ConfigRow::FORMAT_ERSPAN)];
+    Ok(ConfigRow {
+        vxlan_ports: ports("VXLAN", &wanted.vxlan_ports)?,
+        geneve_ports: ports("GENEVE", &wanted.geneve_ports)?,
+        formats: formats.iter().filter(|(wanted, _)| *wanted).fold(0, |all, (_, format)| all | format),
+        by_id: identifiers(wanted).fold(0, |kinds, (kind, _)| kinds | kind.bit()),
+        ..NOTHING
+    })
+}
+
+fn identifiers(wanted: &Wanted) -> impl Iterator<Item = (IdKind, u32)> + '_ {
+    let vnis = wanted.vnis.iter().map(|vni| (IdKind::Vni, *vni));
+    let keys = wanted.keys.iter().map(|key| (IdKind::Key, *key));
+    let sessions = wanted.sessions.iter().map(|session| (IdKind::Session, u32::from(*session)));
+    vnis.chain(keys).chain(sessions)
+}
+
 fn ports(format: &str, ports: &[u16]) -> Result<[u16; ConfigRow::PORTS], Error> {
     let mut row = [0; ConfigRow::PORTS];
     if ports.len() > row.len() {
@@ -286,5 +281,80 @@ fn refused(error: ProgramError, interface: &str) -> Error {
             .context(|| format!("attaching the XDP program to {interface}"))
             .err()
             .unwrap_or_else(|| Error::new(ErrorKind::Kernel, "attaching the XDP program")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podwire_core::wire::decap::{Receiver, decapsulate};
+    use podwire_core::xsk::{Found, Window, find};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::collect::samples;
+
+    struct Frame<'a>(&'a [u8], &'a Wanted);
+
+    impl Window for Frame<'_> {
+        fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+            self.0.get(offset..offset + N)?.try_into().ok()
+        }
+        fn wanted(&self, key: &IdKey) -> bool {
+            identifiers(self.1).any(|(kind, id)| kind as u32 == key.kind && id == key.id)
+        }
+    }
+
+    fn wanted() -> impl Strategy<Value = Wanted> {
+        let some = |ids: &'static [u32]| prop::collection::vec(prop::sample::select(ids), 0..3);
+        let port = |port: u16| prop::sample::select(vec![vec![], vec![port], vec![1, port, 3]]);
+        (port(4789), port(6081), any::<[bool; 2]>(), some(&[7, 8, 1]), some(&[9, 10, 1]), some(&[11, 12, 1]))
+            .prop_map(|(vxlan_ports, geneve_ports, [gre, erspan], vnis, keys, sessions)| Wanted {
+                vxlan_ports,
+                geneve_ports,
+                gre,
+                erspan,
+                vnis,
+                keys,
+                sessions: sessions.into_iter().map(|id| id as u16).collect(),
+                af_packet: false,
+            })
+    }
+
+    /// With VLAN tags, and bytes changed.
+    fn frame() -> impl Strategy<Value = Vec<u8>> {
+        let tunnels = prop::sample::select(samples::tunnels().to_vec());
+        let changes = prop::collection::vec((0usize..120, any::<u8>()), 0..3);
+        (any::<bool>(), tunnels, 0usize..3, changes).prop_map(|(v6, tunnel, tags, changes)| {
+            let mut frame = samples::outer(v6, tunnel, 5, 0, &samples::inner(1, 20));
+            for _ in 0..tags {
+                frame.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
+            }
+            for (at, byte) in changes {
+                if let Some(place) = frame.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            frame
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// What the decapsulation can use and somebody wants is taken from the stack; what is no tunnel stays there.
+        #[test]
+        fn the_program_takes_what_the_collector_can_use(wanted in wanted(), frame in frame()) {
+            let found = find(&Frame(&frame, &wanted), &filter(&wanted).unwrap());
+            let receiver = Receiver {
+                vxlan_ports: &wanted.vxlan_ports,
+                geneve_ports: &wanted.geneve_ports,
+                verify: false,
+            };
+            match decapsulate(&frame, &receiver) {
+                Ok(inside) => prop_assert_eq!(found == Found::Whole, wanted.accepts(&inside.metadata)),
+                Err(podwire_core::wire::decap::DecapError::NotATunnel) => prop_assert_ne!(found, Found::Whole),
+                Err(_) => {}
+            }
+        }
     }
 }

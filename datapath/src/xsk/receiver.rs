@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use podwire_core::xsk::credit;
@@ -118,6 +119,11 @@ impl Receiver {
         receiver.go_round();
         program.enter(queue, &receiver.port)?;
         Ok(receiver)
+    }
+
+    /// To wait for packets of several queues together.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.port.as_fd()
     }
 
     /// What came of opening the queue.

@@ -120,6 +120,16 @@ impl Agent {
         command.spawn().context("starting the command line")
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// SIGKILL.
     pub fn kill(self) {}
 

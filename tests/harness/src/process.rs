@@ -45,6 +45,11 @@ impl Background {
         &mut self.0
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Asks it to end and waits until it has.
     pub fn interrupt(&mut self) {
         if let Ok(pid) = i32::try_from(self.0.id()) {

@@ -80,7 +80,7 @@ pub fn path(target: &Target) -> Path {
     let mtu = match target {
         Target::Device { name } => (name == DEVICE).then_some(DEVICE_MTU),
         Target::Tunnel { remote, .. } => (remote.to_string() != NOWHERE).then_some(UPLINK_MTU),
-        Target::Internal { .. } => None,
+        Target::Internal { .. } | Target::Reader { .. } => None,
     };
     Path { mtu, source: UPLINK_MAC, destination: COLLECTOR_MAC }
 }
@@ -92,6 +92,6 @@ pub fn local(target: &Target) -> Option<&'static str> {
             Some(if remote.is_ipv4() { "0.0.0.0" } else { "::" })
         }
         Target::Tunnel { remote, .. } => Some(if remote.is_ipv4() { "192.0.2.1" } else { "2001:db8::1" }),
-        Target::Device { .. } | Target::Internal { .. } => None,
+        Target::Device { .. } | Target::Internal { .. } | Target::Reader { .. } => None,
     }
 }

@@ -78,7 +78,8 @@ impl Version {
 
 /// The compilers that are on this machine, the preferred one first.
 pub fn all() -> Vec<Compiler> {
-    [rustup_nightly(), debian()].into_iter().flatten().collect()
+    // A nightly changes by itself: the same sources would give other bytes tomorrow.
+    [debian(), rustup_nightly()].into_iter().flatten().collect()
 }
 
 /// The rustup nightly, if it has the library source.

@@ -103,9 +103,7 @@ const API_SERVER: &[(&str, &str)] = &[
 /// Tools that make a test's report better, not different.
 const OPTIONAL: &[(&str, &str)] = &[("bpftool", "shows BPF programs left behind")];
 
-const BENCHES: &[(&str, &str)] = &[
-    ("ethtool", "switches offloads of veth ends"),
-];
+const BENCHES: &[(&str, &str)] = &[("ethtool", "switches offloads of veth ends")];
 
 /// What podwire is measured beside. A rival that is missing is left out of the table.
 const RIVALS: &[(&str, &str)] =
@@ -115,7 +113,9 @@ const RIVALS: &[(&str, &str)] =
 pub fn wanted(group: Group) -> Vec<Package> {
     let lists: &[&[(&str, &str)]] = match group {
         Group::Build => &[COMPILER],
-        Group::Demo => &[COMPILER, AF_XDP, TRAFFIC, &[("tcpdump", "captures what the demo's collector receives")]],
+        Group::Demo => {
+            &[COMPILER, AF_XDP, TRAFFIC, &[("tcpdump", "captures what the demo's collector receives")]]
+        }
         Group::Test => &[COMPILER, AF_XDP, TRAFFIC, TESTS],
         Group::Bench => &[COMPILER, AF_XDP, TRAFFIC, BENCHES],
         Group::Vm => &[KERNELS],

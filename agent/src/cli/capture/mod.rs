@@ -11,6 +11,7 @@ mod limit;
 mod line;
 mod order;
 mod place;
+mod progress;
 mod run;
 mod summary;
 

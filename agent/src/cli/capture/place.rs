@@ -3,11 +3,10 @@
 
 use std::net::IpAddr;
 
-use podwire_datapath::object::nearest;
 use serde_json::Value;
 
 use super::Wanted;
-use crate::capture::{PodRequest, Request};
+use crate::capture::{PodRequest, Request, meant};
 use crate::cli::traceflow::end::End;
 use crate::failure::Failure;
 
@@ -127,7 +126,7 @@ fn place(end: &End, agents: &[Vec<Known>]) -> Place {
 
 fn not_found(place: &Place, agents: &[Vec<Known>]) -> String {
     let names: Vec<&str> = agents.iter().flatten().map(|pod| pod.name.as_str()).collect();
-    let meant = nearest(&place.name, &names);
+    let meant = meant(&place.name, &names);
     let end = if meant.is_empty() {
         "; podwire get endpoints lists pods, --wait takes one that comes later"
     } else {
@@ -196,10 +195,7 @@ mod tests {
 
     #[test]
     fn unknown_pods_are_told_with_those_that_were_meant() {
-        assert_eq!(
-            lines(&["-S", "web-3"]),
-            "pod default/web-3 is not known; did you mean \"default/web-0\"?"
-        );
+        assert_eq!(lines(&["-S", "wbe-0"]), "pod default/wbe-0 is not known; did you mean \"web-0\"?");
         assert!(lines(&["-S", "zzz"]).ends_with("--wait takes one that comes later"));
         assert!(lines(&["-S", "10.0.0.1"]).contains("name a pod"));
         assert!(lines(&["-S", "web-0", "-D", "web-0"]).contains("is the source"));

@@ -1,6 +1,6 @@
 //! Runs a capture. In: sockets and what is wanted. Out: packets in a file or as lines, a summary, and the exit code.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,6 +13,7 @@ use super::limit::Limit;
 use super::line::line;
 use super::order::{Order, Packet};
 use super::place;
+use super::progress::Progress;
 use super::summary::{Account, Interface, summary};
 use crate::capture::{Decoder, Message, Request};
 use crate::client::{Client, interrupted};
@@ -23,8 +24,6 @@ const ONE_NODE: Duration = Duration::from_millis(50);
 const MANY_NODES: Duration = Duration::from_millis(300);
 /// Between two looks at packets that are held back.
 const TICK: Duration = Duration::from_millis(20);
-/// Between two counts on the terminal.
-const SHOWN: Duration = Duration::from_millis(500);
 /// Time that agents have for their accounts once they were asked to end.
 const GRACE: Duration = Duration::from_secs(5);
 /// Messages that may wait between a connection and the file: a slow disk slows the agent, which counts what it loses.
@@ -324,37 +323,4 @@ fn waits(said: &Value) -> Vec<String> {
         Some(format!("waiting for {name}: {why}"))
     });
     waits.collect()
-}
-
-/// What a terminal shows meanwhile.
-struct Progress {
-    terminal: bool,
-    last: Instant,
-    shown: bool,
-}
-
-impl Progress {
-    /// Counts are shown where packets are not.
-    fn new(counts: bool) -> Self {
-        Self { terminal: counts && std::io::stderr().is_terminal(), last: Instant::now(), shown: false }
-    }
-
-    fn show(&mut self, interfaces: &[Interface]) {
-        if !self.terminal || self.last.elapsed() < SHOWN {
-            return;
-        }
-        self.last = Instant::now();
-        self.shown = true;
-        let packets: u64 = interfaces.iter().map(|one| one.packets).sum();
-        let bytes: u64 = interfaces.iter().map(|one| one.bytes).sum();
-        let mut stderr = anstream::stderr().lock();
-        let _ = write!(stderr, "\r\x1b[K{packets} packets, {bytes} bytes");
-        let _ = stderr.flush();
-    }
-
-    /// A line of its own.
-    fn say(&mut self, line: &str) {
-        let before = if std::mem::take(&mut self.shown) { "\r\x1b[K" } else { "" };
-        let _ = writeln!(anstream::stderr().lock(), "{before}{line}");
-    }
 }

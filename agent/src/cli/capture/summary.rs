@@ -22,7 +22,7 @@ pub struct Interface {
 pub struct Account {
     /// Packets that the datapath's rules let through.
     pub matched: u64,
-    /// Of those, packets that the flow does not want after all.
+    /// Of those, packets that were left out: the flow does not want them after all, or the time was over.
     pub filtered: u64,
     /// Packets that were lost.
     pub lost: u64,

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::sync::mpsc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::Body;
@@ -65,6 +66,7 @@ async fn begin(State(worker): Worker, text: String) -> Response {
         begun,
         filters,
         deadline: duration.map(|duration| Instant::now() + duration),
+        last_ns: duration.map_or(u64::MAX, after),
         at: At::Begin,
     };
     let chunks = stream::unfold(telling, |mut telling| async move {
@@ -72,6 +74,12 @@ async fn begin(State(worker): Worker, text: String) -> Response {
         Some((Ok::<_, Infallible>(chunk), telling))
     });
     ([(CONTENT_TYPE, "application/octet-stream")], Body::from_stream(chunks)).into_response()
+}
+
+/// Nanoseconds since 1970 when the time is over.
+fn after(duration: Duration) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from((now + duration).as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Dropped with the connection: a client that is killed ends its capture.
@@ -101,9 +109,11 @@ enum At {
 struct Telling {
     begun: Begun,
     filters: Filters,
-    /// Frames that the classifier let through and the flow does not want, by pod.
+    /// Frames that the classifier let through and nobody wants, by pod.
     filtered: Vec<u64>,
     deadline: Option<Instant>,
+    /// Later packets are left out: taking the capture down takes its time.
+    last_ns: u64,
     at: At,
     guard: Guard,
 }
@@ -175,7 +185,7 @@ impl Telling {
         let Some(pod) = self.begun.readers.iter().position(|reader| *reader == frame.reader) else {
             return;
         };
-        if !self.filters.accept(&frame.bytes) {
+        if frame.time_ns > self.last_ns || !self.filters.accept(&frame.bytes) {
             self.filtered[pod] += 1;
             return;
         }

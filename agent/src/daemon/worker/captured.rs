@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use podwire_datapath::core::abi::SessionCounters;
-use podwire_datapath::object::nearest;
 use podwire_datapath::{Desired, Error};
 use serde_json::Value;
 
 use super::{Trouble, Worker, convert};
+use crate::capture::meant;
 use crate::daemon::captures::{Begun, MOST, Wanted};
 
 /// How long frames that are in the ring are waited for: the reader takes milliseconds.
@@ -16,6 +16,11 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 impl Worker {
     pub(super) fn begin_capture(&mut self, wanted: Wanted) -> Result<Begun, Trouble> {
+        // Until this run has put its objects in force, what an earlier one left stays as it is.
+        if self.applied.generation == 0 {
+            let line = "the agent has not put its objects in force yet; podwire get status says why";
+            return Err(Trouble::Refused(vec![line.into()]));
+        }
         if !self.captures.has_room() {
             let line = format!("{MOST} captures run on this node already; podwire get captures lists them");
             return Err(Trouble::Refused(vec![line]));
@@ -40,7 +45,7 @@ impl Worker {
         match unknown {
             None => Ok(()),
             Some(pod) => {
-                let (node, meant) = (&self.here.node, nearest(&pod.name, &known));
+                let (node, meant) = (&self.here.node, meant(&pod.name, &known));
                 Err(Trouble::NotFound(format!("pod {}: not known at {node}{meant}", pod.name)))
             }
         }

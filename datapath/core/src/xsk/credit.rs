@@ -51,8 +51,6 @@ pub const fn buffers(len: u32, room: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    extern crate std;
-
     use core::cell::Cell;
 
     use super::*;

@@ -36,7 +36,7 @@ pub struct ConfigRow {
     pub room: u32,
     /// `FORMAT_…` of this type.
     pub formats: u32,
-    /// 1 when only identifiers in `XSK_IDS` are asked for.
+    /// A bit for each [`IdKind`] of which only the identifiers in `XSK_IDS` are asked for.
     pub by_id: u32,
     /// Largest number of buffers that one packet may need; a longer one is treated as if the worker were behind.
     pub buffers: u32,
@@ -97,6 +97,13 @@ pub enum IdKind {
     Key = 1,
     /// ERSPAN's session.
     Session = 2,
+}
+
+impl IdKind {
+    /// Its bit in [`ConfigRow::by_id`].
+    pub const fn bit(self) -> u32 {
+        1 << self as u32
+    }
 }
 
 /// An identifier that a collector asks for.

@@ -176,11 +176,17 @@ fn in_udp<W: Window>(window: &W, config: &ConfigRow, at: usize) -> Option<bool> 
     if port == 0 {
         return None;
     }
-    let mut known = false;
+    let (mut is_vxlan, mut is_geneve) = (false, false);
     for index in 0..ConfigRow::PORTS {
-        known |= config.vxlan_ports[index] == port || config.geneve_ports[index] == port;
+        is_vxlan |= config.vxlan_ports[index] == port;
+        is_geneve |= config.geneve_ports[index] == port;
     }
-    if !known || config.by_id == 0 {
+    if is_geneve && !is_vxlan {
+        let payload = window.read(at + udp::HEADER_LEN + geneve::PROTOCOL_OFFSET)?;
+        is_geneve = u16::from_be_bytes(payload) == ethernet::ETHER_TYPE_TEB;
+    }
+    let known = is_vxlan || is_geneve;
+    if !known || config.by_id & IdKind::Vni.bit() == 0 {
         return Some(known);
     }
     // Both have the identifier at the same place.
@@ -203,7 +209,7 @@ fn in_gre<W: Window>(window: &W, config: &ConfigRow, at: usize) -> Option<bool> 
     }
     match payload {
         ethernet::ETHER_TYPE_TEB if config.formats & ConfigRow::FORMAT_GRE != 0 => {
-            if config.by_id == 0 {
+            if config.by_id & IdKind::Key.bit() == 0 {
                 return Some(true);
             }
             // Without a key it is not one of those that were asked for by key.
@@ -216,7 +222,7 @@ fn in_gre<W: Window>(window: &W, config: &ConfigRow, at: usize) -> Option<bool> 
         ethernet::ETHER_TYPE_ERSPAN_II | ethernet::ETHER_TYPE_ERSPAN_III
             if config.formats & ConfigRow::FORMAT_ERSPAN != 0 =>
         {
-            if config.by_id == 0 {
+            if config.by_id & IdKind::Session.bit() == 0 {
                 return Some(true);
             }
             // Type I has neither number nor session.

@@ -38,7 +38,7 @@ impl<'a> Inspected<'a> {
     }
 
     /// It ends here.
-    pub fn drop(&mut self) {
+    pub fn discard(&mut self) {
         self.verdict = Verdict::Drop;
     }
 

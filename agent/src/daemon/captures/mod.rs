@@ -2,123 +2,22 @@
 //!
 //! They are no objects: an agent that starts again has none, and takes down what its captures left.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
+#[cfg(test)]
+mod tests;
+mod wanted;
 
-use ipnet::IpNet;
-use podwire_datapath::compile::{AddressSet, Rule};
-use podwire_datapath::core::abi::{Direction, Reason, SessionCounters};
-use podwire_datapath::{Applied, Desired, Filter, Frames, Mirror, SessionOptions, Target};
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use podwire_datapath::core::abi::{Reason, SessionCounters};
+use podwire_datapath::{Applied, Desired, Frames, Mirror, SessionOptions, Target};
 use serde_json::{Map, Value, json};
 use tokio::sync::{oneshot, watch};
 
-use crate::capture::{Direction as Way, Request};
-use crate::cli::Flow;
+pub use wanted::{Filters, Wanted};
 
 /// Captures at a time.
 pub const MOST: usize = 16;
-/// Pods of one.
-const MOST_PODS: usize = 16;
-/// Bytes of a frame that are captured at least: its Ethernet header.
-const SHORTEST: u32 = 14;
-
-/// A request that makes sense.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    /// As it came.
-    pub request: Request,
-    /// Which packets; any of them.
-    pub filters: Filters,
-    directions: Vec<Direction>,
-}
-
-/// Which packets: one filter, or that and its answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filters {
-    all: Vec<Filter>,
-    /// The classifier has said all of it.
-    is_said: bool,
-}
-
-impl Filters {
-    fn new(filter: Filter, answers: bool) -> Self {
-        let mut all = vec![filter];
-        if answers && filter.reversed() != filter {
-            all.push(filter.reversed());
-        }
-        Self { all, is_said: filter.rule().1 }
-    }
-
-    /// Whether a frame that the classifier let through is wanted.
-    pub fn accept(&self, frame: &[u8]) -> bool {
-        self.is_said || self.all.iter().any(|filter| filter.accepts(frame) == Ok(true))
-    }
-}
-
-impl Wanted {
-    /// Reads a request.
-    ///
-    /// # Errors
-    /// What is wrong, in a line.
-    pub fn read(request: Request) -> Result<Self, String> {
-        let flow: Flow = request.flow.parse().map_err(|error| format!("flow: {error}"))?;
-        let directions = match request.direction {
-            Way::In => vec![Direction::Ingress],
-            Way::Out => vec![Direction::Egress],
-            Way::Both => Direction::ALL.to_vec(),
-        };
-        if !(1..=MOST_PODS).contains(&request.pods.len()) {
-            return Err(format!("pods: allowed: 1 to {MOST_PODS}"));
-        }
-        if let Some(twice) = request
-            .pods
-            .iter()
-            .enumerate()
-            .find(|(at, pod)| request.pods[..*at].iter().any(|other| other.name == pod.name))
-        {
-            return Err(format!("pods: {} stands there twice", twice.1.name));
-        }
-        if request.snaplen.is_some_and(|bytes| bytes < SHORTEST) {
-            return Err(format!("snaplen: allowed: {SHORTEST} or more"));
-        }
-        if request.duration_ms == Some(0) {
-            return Err("durationMs: allowed: 1 or more".into());
-        }
-        let filters = Filters::new(flow.filter(), request.direction == Way::Both);
-        Ok(Self { request, filters, directions })
-    }
-
-    /// When it ends by itself.
-    pub fn duration(&self) -> Option<Duration> {
-        self.request.duration_ms.map(Duration::from_millis)
-    }
-
-    /// Rules for the packets of one pod; `None` while nothing is known of who is at the other end.
-    fn rules(&self, peers: Option<&[String]>, desired: &Desired) -> Option<Vec<Rule>> {
-        let peer = match peers {
-            None => None,
-            Some(peers) => {
-                let cidrs: Vec<IpNet> = peers.iter().flat_map(|peer| addresses(peer, desired)).collect();
-                if cidrs.is_empty() {
-                    return None;
-                }
-                Some(AddressSet { cidrs, except: Vec::new() })
-            }
-        };
-        let rules = self.filters.all.iter().map(|filter| Rule { peer: peer.clone(), ..filter.rule().0 });
-        Some(rules.collect())
-    }
-}
-
-/// Those of a pod of this node, or the address itself.
-fn addresses(peer: &str, desired: &Desired) -> Vec<IpNet> {
-    if let Ok(ip) = peer.parse::<IpAddr>() {
-        return vec![ip.into()];
-    }
-    let found = desired.endpoints.iter().find(|endpoint| endpoint.name == peer);
-    found.map(|endpoint| endpoint.ips.iter().map(|ip| (*ip).into()).collect()).unwrap_or_default()
-}
 
 /// A capture that runs.
 struct Running {
@@ -223,14 +122,14 @@ impl Captures {
         for (id, running) in &self.running {
             let request = &running.wanted.request;
             for (pod, reader) in request.pods.iter().zip(&running.readers) {
-                let rules = running.wanted.rules(pod.peers.as_deref(), desired);
+                let rules = running.wanted.rules(pod, desired);
                 let known = desired.endpoints.iter().any(|endpoint| endpoint.name == pod.name);
                 // Without endpoints it keeps its session, and what was counted.
                 let applies = known && !running.ending && rules.is_some();
                 mirrors.push(Mirror {
                     name: format!("capture {id} {}", pod.name),
                     endpoints: if applies { vec![pod.name.clone()] } else { Vec::new() },
-                    directions: running.wanted.directions.clone(),
+                    directions: running.wanted.directions().to_vec(),
                     rules: rules.unwrap_or_default(),
                     stateful: false,
                     target: Target::Reader { number: *reader },
@@ -243,7 +142,7 @@ impl Captures {
 
     /// Tells what became of the pods.
     pub fn tell(&self, applied: &Applied) {
-        for running in self.running.values() {
+        for running in self.running.values().filter(|running| !running.ending) {
             let state = json!({"kind": "State", "pods": running.states(applied)});
             running.states.send_if_modified(|old| {
                 let news = *old != state;
