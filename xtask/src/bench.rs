@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: the benches, as root, for BPF_PROG_TEST_RUN needs it; `cargo xtask bench side-by-side`:
-//! podwire beside what Linux has; `cargo xtask bench traces`: how long a trace takes.
+//! podwire beside what Linux has; `cargo xtask bench af-xdp`: its AF_XDP beside a C program, packet sockets and
+//! tcpdump; `cargo xtask bench traces`: how long a trace takes.
 
 use std::{
     os::unix::process::CommandExt as _,
@@ -16,13 +17,16 @@ use crate::{
 
 /// The bench that is a program of its own: its rivals are set up beside podwire, which criterion cannot do.
 const SIDE_BY_SIDE: &str = "side-by-side";
+/// The bench of AF_XDP, beside a C program that it builds.
+const AF_XDP: &str = "af-xdp";
 /// The bench of traces, which needs clusters of its own.
 const TRACES: &str = "traces";
 
-/// Runs the benches, with `arguments` passed on to cargo, or to the side-by-side run when it comes first.
+/// Runs the benches, with `arguments` passed on to cargo, or to a bench of its own when its name comes first.
 pub fn command(arguments: &[String], install: bool) -> Result<ExitCode> {
     match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some((SIDE_BY_SIDE, rest)) => return program(SIDE_BY_SIDE, &[Group::Bench], rest, install),
+        Some((AF_XDP, rest)) => return program(AF_XDP, &[Group::Bench], rest, install),
         Some((TRACES, rest)) => return program(TRACES, &[Group::Test], rest, install),
         _ => {}
     }

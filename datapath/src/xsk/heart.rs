@@ -115,7 +115,7 @@ impl Heart {
             credit: load(field!(self, credit)),
             taken_packets: load(field!(self, taken_packets)),
             lost_packets: load(field!(self, lost_packets)),
-            pad: [0; 4],
+            pad: [0; 6],
             used: load(field!(self, used)),
             handed_packets: load(field!(self, handed_packets)),
             dead_packets: load(field!(self, dead_packets)),

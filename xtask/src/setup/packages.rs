@@ -106,8 +106,15 @@ const OPTIONAL: &[(&str, &str)] = &[("bpftool", "shows BPF programs left behind"
 const BENCHES: &[(&str, &str)] = &[("ethtool", "switches offloads of veth ends")];
 
 /// What podwire is measured beside. A rival that is missing is left out of the table.
-const RIVALS: &[(&str, &str)] =
-    &[("iptables", "rival: TEE"), ("nftables", "rival: dup"), ("iperf3", "TCP throughput under a mirror")];
+const RIVALS: &[(&str, &str)] = &[
+    ("iptables", "rival: TEE"),
+    ("nftables", "rival: dup"),
+    ("iperf3", "TCP throughput under a mirror"),
+    ("libxdp-dev", "rival: a C program on AF_XDP is built with it"),
+    ("libbpf-dev", "rival: the same"),
+    ("tcpdump", "rival: receives a mirrored stream"),
+    ("wireshark-common", "rival: dumpcap receives a mirrored stream"),
+];
 
 /// The fixed part of what `group` needs; the BPF toolchain depends on the compiler and is added to `Build`.
 pub fn wanted(group: Group) -> Vec<Package> {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use nix::unistd::gettid;
-use podwire_datapath::xsk::{Copying, Front, Options, Pool, Port, Wanted};
+use podwire_datapath::collect::Wanted;
+use podwire_datapath::xsk::{Copying, Front, Options, Pool, Port};
 use podwire_harness::NetNs;
 
 use crate::site::{Worker, pin};
@@ -133,5 +134,11 @@ impl Drop for Own {
 
 /// VXLAN at its usual port.
 pub fn wanted() -> Wanted {
-    Wanted { vxlan_ports: vec![4789], ..Wanted::default() }
+    Wanted {
+        vxlan_ports: vec![4789],
+        geneve_ports: Vec::new(),
+        gre: false,
+        erspan: false,
+        ..Wanted::default()
+    }
 }

@@ -30,7 +30,7 @@ pub enum Admission {
 /// Asks for a packet of so many buffers at time `now`.
 #[inline(always)]
 pub fn admit<S: Shared>(shared: &S, now: u64, patience: u64, buffers: u64) -> Admission {
-    // The clock is read on another CPU than the worker's: a beat may be a little ahead of it.
+    // The program's clock goes by ticks: a beat may be ahead of it.
     if now > shared.beat() && now - shared.beat() > patience {
         return Admission::Dead;
     }

@@ -55,7 +55,8 @@ impl ConfigRow {
     pub const FORMAT_ERSPAN: u32 = 1 << 1;
 }
 
-/// One receive queue. The first cache line is written by the worker, the second by the program.
+/// One receive queue. The first cache line is written by the worker and read by the program for each packet, so it
+/// has nothing else that the worker writes often; the second is written by the program, the third by the worker.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueRow {
@@ -63,12 +64,8 @@ pub struct QueueRow {
     pub beat: u64,
     /// Buffers that the worker ever gave to the kernel.
     pub credit: u64,
-    /// Packets that the worker is done with.
-    pub taken_packets: u64,
-    /// Packets that earlier workers had in hand when they ended.
-    pub lost_packets: u64,
     /// Keeps the lines apart.
-    pub pad: [u64; 4],
+    pub pad: [u64; 6],
     /// Buffers' worth of packets that the program ever handed over.
     pub used: u64,
     /// Packets handed over.
@@ -85,6 +82,10 @@ pub struct QueueRow {
     pub orphan_packets: u64,
     /// Of dead, behind, unbound and long: those that were dropped.
     pub dropped_packets: u64,
+    /// Packets that the worker is done with.
+    pub taken_packets: u64,
+    /// Packets that earlier workers had in hand when they ended.
+    pub lost_packets: u64,
 }
 
 /// Which identifier an [`IdKey`] is.
@@ -132,7 +133,8 @@ pub struct FragmentKey {
 
 const _: () = {
     assert!(size_of::<ConfigRow>() == 48);
-    assert!(size_of::<QueueRow>() == 128);
+    assert!(size_of::<QueueRow>() == 192);
     assert!(core::mem::offset_of!(QueueRow, used) == 64);
+    assert!(core::mem::offset_of!(QueueRow, taken_packets) == 128);
     assert!(size_of::<FragmentKey>() == 40);
 };
