@@ -14,7 +14,7 @@ mod maps;
 mod queue;
 
 use aya_ebpf::{bindings::xdp_action, macros::xdp, programs::XdpContext};
-use podwire_core::xsk::{ConfigRow, Found, Role, find};
+use podwire_core::xsk::{self, ConfigRow, Found, Role, find};
 
 use crate::{frame::Frame, queue::Queue};
 
@@ -35,27 +35,51 @@ pub fn to_worker(ctx: XdpContext) -> u32 {
     collect(config, &queue, &frame)
 }
 
+/// Which part of a datagram a fragment is.
+enum Part {
+    /// The first, of a tunnel that is wanted.
+    First,
+    /// The first of something else.
+    OtherFirst,
+    Later,
+}
+
 #[inline(always)]
 fn collect(config: &ConfigRow, queue: &Queue, frame: &Frame) -> u32 {
-    let (fragment, later) = match find(frame, config) {
+    let (fragment, part) = match find(frame, config) {
         Found::Other => return xdp_action::XDP_PASS,
         Found::Whole => return queue.give(config, frame),
-        Found::First(fragment) => (fragment, false),
-        Found::Later(fragment) => (fragment, true),
+        Found::First(fragment) => (fragment, Part::First),
+        Found::OtherFirst(fragment) => (fragment, Part::OtherFirst),
+        Found::Later(fragment) => (fragment, Part::Later),
     };
     let Some(key) = fragment.key(frame) else {
         return xdp_action::XDP_PASS;
     };
-    if later && maps::FRAGMENTS.get_ptr(&key).is_none() {
-        queue.count_orphan();
-        return xdp_action::XDP_PASS;
+    let now = queue::now();
+    match part {
+        // The rest goes where the first went: the stack cannot do with half a packet either.
+        Part::First => {
+            let verdict = queue.give(config, frame);
+            if verdict == xdp_action::XDP_REDIRECT {
+                let _ = maps::FRAGMENTS.insert(&key, now, 0);
+            }
+            verdict
+        }
+        // Identifications come again.
+        Part::OtherFirst => {
+            let _ = maps::FRAGMENTS.remove(&key);
+            xdp_action::XDP_PASS
+        }
+        Part::Later => match maps::FRAGMENTS.get_ptr(&key) {
+            // SAFETY: an aligned word of a row that the kernel keeps while the program runs.
+            Some(since) if now.wrapping_sub(unsafe { *since }) < xsk::FRAGMENT_TIME => queue.give(config, frame),
+            _ => {
+                queue.count_orphan();
+                xdp_action::XDP_PASS
+            }
+        },
     }
-    let verdict = queue.give(config, frame);
-    // The rest goes where the first went: the stack cannot do with half a packet either.
-    if !later && verdict == xdp_action::XDP_REDIRECT {
-        let _ = maps::FRAGMENTS.insert(&key, 1u32, 0);
-    }
-    verdict
 }
 
 /// The kernel allows helpers marked GPL-only to programs that declare a compatible licence.

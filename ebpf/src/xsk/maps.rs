@@ -20,7 +20,7 @@ pub static SOCKETS: XskMap<{ xsk::QUEUES as usize }> = XskMap::new();
 pub static IDS: HashMap<IdKey, u32, { xsk::IDS as usize }> = HashMap::new();
 
 #[btf_map(name = "XSK_FRAGMENTS")]
-pub static FRAGMENTS: LruHashMap<FragmentKey, u32, { xsk::FRAGMENTS as usize }> = LruHashMap::new();
+pub static FRAGMENTS: LruHashMap<FragmentKey, u64, { xsk::FRAGMENTS as usize }> = LruHashMap::new();
 
 #[btf_map(name = "XSK_BYPASS")]
 pub static BYPASS: DevMap<1> = DevMap::new();

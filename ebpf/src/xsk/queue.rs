@@ -8,6 +8,14 @@ use podwire_core::xsk::{
 
 use crate::{atomic, frame::Frame, maps};
 
+/// A counter of a row that all CPUs write.
+macro_rules! field {
+    ($row:expr, $field:ident) => {{
+        // SAFETY: the row lives as long as the map; only the place is computed.
+        unsafe { &raw mut (*$row).$field }
+    }};
+}
+
 pub struct Queue {
     index: u32,
     row: *mut QueueRow,
@@ -26,23 +34,20 @@ impl Queue {
     pub fn give(&self, config: &ConfigRow, frame: &Frame) -> u32 {
         let buffers = credit::buffers(frame.len(), config.room);
         if buffers > config.buffers {
-            return self.without(config, |row| &raw mut row.long_packets);
+            return self.without(config, |row| field!(row, long_packets));
         }
-        // The clock of the last tick: a worker's death is seen so much later, and the exact clock would be a good part
-        // of what a packet costs here.
-        // SAFETY: the helper takes nothing.
-        let now = unsafe { helper::bpf_ktime_get_coarse_ns() };
+        let now = now();
         match admit(self, now, config.patience, buffers as u64) {
-            Admission::Dead => self.without(config, |row| &raw mut row.dead_packets),
-            Admission::Behind => self.without(config, |row| &raw mut row.behind_packets),
+            Admission::Dead => self.without(config, |row| field!(row, dead_packets)),
+            Admission::Behind => self.without(config, |row| field!(row, behind_packets)),
             Admission::Handed => match maps::SOCKETS.redirect(self.index, xdp_action::XDP_ABORTED as u64) {
                 Ok(verdict) => {
-                    self.count(|row| &raw mut row.handed_packets);
+                    self.count(|row| field!(row, handed_packets));
                     verdict
                 }
                 Err(_) => {
                     let _ = self.add_used((buffers as u64).wrapping_neg());
-                    self.without(config, |row| &raw mut row.unbound_packets)
+                    self.without(config, |row| field!(row, unbound_packets))
                 }
             },
         }
@@ -51,24 +56,32 @@ impl Queue {
     /// A later fragment that goes on to the stack.
     #[inline(always)]
     pub fn count_orphan(&self) {
-        self.count(|row| &raw mut row.orphan_packets);
+        self.count(|row| field!(row, orphan_packets));
     }
 
     #[inline(always)]
-    fn without(&self, config: &ConfigRow, counter: impl FnOnce(&mut QueueRow) -> *mut u64) -> u32 {
+    fn without(&self, config: &ConfigRow, counter: impl FnOnce(*mut QueueRow) -> *mut u64) -> u32 {
         self.count(counter);
         let verdict = act(config);
         if verdict == xdp_action::XDP_DROP {
-            self.count(|row| &raw mut row.dropped_packets);
+            self.count(|row| field!(row, dropped_packets));
         }
         verdict
     }
 
     #[inline(always)]
-    fn count(&self, counter: impl FnOnce(&mut QueueRow) -> *mut u64) {
+    fn count(&self, counter: impl FnOnce(*mut QueueRow) -> *mut u64) {
         // SAFETY: the row lives as long as the map.
-        unsafe { atomic::fetch_add(counter(&mut *self.row), 1) };
+        unsafe { atomic::fetch_add(counter(self.row), 1) };
     }
+}
+
+/// The clock of the last tick: a worker's death is seen so much later, and the exact clock would be a good part of
+/// what a packet costs here.
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: the helper takes nothing.
+    unsafe { helper::bpf_ktime_get_coarse_ns() }
 }
 
 /// What shall be done with a frame that no worker takes.

@@ -7,7 +7,7 @@
 //! | `XSK_QUEUES` | array, mapped into the worker's memory | receive queue | [`QueueRow`] |
 //! | `XSK_SOCKETS` | XSK map | receive queue | the worker's socket |
 //! | `XSK_IDS` | hash | [`IdKey`] | 1 |
-//! | `XSK_FRAGMENTS` | LRU hash | [`FragmentKey`] | 1 |
+//! | `XSK_FRAGMENTS` | LRU hash | [`FragmentKey`] | when its first came, `u64` ns |
 //! | `XSK_BYPASS` | device map | 0 | where packets go that no worker takes |
 //!
 //! ```text
@@ -28,5 +28,7 @@ pub use tunnel::{Found, Fragment, Window, find};
 pub const QUEUES: u32 = 64;
 /// Identifiers of sessions that a collector can ask for.
 pub const IDS: u32 = 4096;
+/// For how many nanoseconds later fragments follow their first.
+pub const FRAGMENT_TIME: u64 = 1_000_000_000;
 /// Fragmented tunnel packets on their way at once.
 pub const FRAGMENTS: u32 = 4096;

@@ -50,6 +50,8 @@ pub enum Found {
     Whole,
     /// The collector's, and so are those that follow with the same key.
     First(Fragment),
+    /// The stack's, and so are those that follow with the same key.
+    OtherFirst(Fragment),
     /// Whose its first fragment was.
     Later(Fragment),
 }
@@ -87,6 +89,7 @@ pub fn find<W: Window>(window: &W, config: &ConfigRow) -> Found {
             match (ours, first) {
                 (Some(true), Some((fragment, _))) => Found::First(fragment),
                 (Some(true), None) => Found::Whole,
+                (_, Some((fragment, _))) => Found::OtherFirst(fragment),
                 _ => Found::Other,
             }
         }
