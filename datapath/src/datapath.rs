@@ -8,7 +8,7 @@ mod captured;
 mod connections;
 mod devices;
 mod flows;
-mod health;
+pub(crate) mod health;
 mod install;
 mod kernel;
 mod returns;

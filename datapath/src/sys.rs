@@ -44,9 +44,9 @@ struct EthtoolChannels {
     combined: u32,
 }
 
-/// How many receive queues a device uses; `None` when its driver does not say.
+/// How many queues a device receives and sends by; `None` when its driver does not say.
 #[cfg(feature = "xsk")]
-pub(crate) fn receive_queues(interface: &str) -> Option<u32> {
+pub(crate) fn queues(interface: &str) -> Option<(u32, u32)> {
     /// `ETHTOOL_GCHANNELS` of linux/ethtool.h.
     const CHANNELS: u32 = 0x3c;
     let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
@@ -54,7 +54,21 @@ pub(crate) fn receive_queues(interface: &str) -> Option<u32> {
     let mut request = named(interface).ok()?;
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
     ask_device(&socket, libc::SIOCETHTOOL, &mut request).ok()?;
-    Some(value.receive + value.combined)
+    Some((value.receive + value.combined, value.send + value.combined))
+}
+
+/// Tells network namespaces apart (`SO_NETNS_COOKIE`, Linux 5.14).
+#[cfg(feature = "xsk")]
+pub(crate) fn netns_cookie() -> io::Result<u64> {
+    use std::os::fd::AsRawFd;
+    const COOKIE: libc::c_int = 71;
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))?;
+    let (mut cookie, mut len) = (0u64, size_of::<u64>() as libc::socklen_t);
+    // SAFETY: the option is a number, as long as said.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, COOKIE, (&raw mut cookie).cast(), &raw mut len)
+    };
+    if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Bytes of the network layer that a device takes.

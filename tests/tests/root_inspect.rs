@@ -16,7 +16,8 @@ use podwire_datapath::xsk::QueueLosses;
 use podwire_datapath::xsk::inspect::{Inspected, OnFailure, Running, Setup};
 use podwire_datapath::{ErrorKind, Hook};
 use podwire_harness::{
-    Capture, Page, Scratch, StreamReport, Topology, TopologyOptions, UdpStream, WebServer,
+    Capture, Page, RawSocket, Scratch, StreamReport, Topology, TopologyOptions, UdpStream, WebServer,
+    eventually,
 };
 use podwire_tests::node::Node;
 use podwire_tests::wish::{device, internal, redirect, redirects};
@@ -431,5 +432,105 @@ fn root_what_cannot_be_is_refused_by_name() -> Result<()> {
     fetch(&scene.topology, 1, 1000)?;
     ensure!(running.counts().inspected > 0);
     running.stop();
+    Ok(())
+}
+
+/// The output goes down and comes up again: what it did not take is counted, nothing old is sent, and the inspector
+/// is at work again.
+#[test]
+fn root_an_output_that_comes_back_is_used_again() -> Result<()> {
+    let scene = Scene::new()?;
+    let inspector = scene.inspect(scene.setup(), |_| {})?;
+    let stream = stream(&scene.topology, 15_000);
+    let [from, to] = &scene.topology.pods[..] else { unreachable!("two pods") };
+    let report = stream.run(&from.netns, &to.netns, || {
+        std::thread::sleep(Duration::from_millis(300));
+        scene.topology.node.ip(&["link", "set", "ips-out", "down"])?;
+        std::thread::sleep(Duration::from_millis(1300));
+        scene.topology.node.ip(&["link", "set", "ips-out", "up"])?;
+        Ok(())
+    })?;
+    ensure!(report.duplicates == 0 && report.damaged == 0, "{report:?}");
+    // The end of the stream is whole again.
+    let last = report.missing.last().copied().unwrap_or_default();
+    ensure!(last < 13_000, "{last} is missing");
+    let ended = inspector.stop();
+    println!("{ended:?}, {} missing", report.missing.len());
+    let counts = ended.counts;
+    ensure!(counts.lost > 1000 && ended.balances, "{ended:?}");
+    ensure!(counts.inspected == counts.passed + counts.lost, "{ended:?}");
+    ensure!(
+        counts.lost.abs_diff(report.missing.len() as u64) <= 8,
+        "{} missing: {ended:?}",
+        report.missing.len()
+    );
+    Ok(())
+}
+
+/// A pod's frames with the EtherType of podwire's own probes are judged like all others.
+#[test]
+fn root_frames_that_look_like_probes_are_judged() -> Result<()> {
+    let scene = Scene::new()?;
+    let inspector = scene.inspect(scene.setup(), |frame| frame.discard())?;
+    let raw = RawSocket::open(&scene.topology.pods[0].netns, "eth0")?;
+    let mut frame = [0u8; 60];
+    frame[..6].copy_from_slice(&[2, b'p', b'w', 0, 0, 2]);
+    frame[6..12].copy_from_slice(&[2, b'p', b'w', 0, 0, 1]);
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame[14..20].copy_from_slice(b"secret");
+    for _ in 0..5 {
+        raw.send(&frame)?;
+    }
+    eventually("all are judged", || Ok(inspector.counts().dropped >= 5))?;
+    let ended = inspector.stop();
+    ensure!(ended.counts.probes == 0 && ended.counts.passed == 0, "{ended:?}");
+    Ok(())
+}
+
+/// Another interface of the same name is another port: what was pinned for the first is no program of the second.
+#[test]
+fn root_a_port_that_was_made_anew_is_served() -> Result<()> {
+    let scene = Scene::new()?;
+    let child = example(&scene)?;
+    fetch(&scene.topology, 1, 1000)?;
+    drop(podwire_harness::Background::new(child));
+    let netns = &scene.topology.node;
+    netns.ip(&["link", "set", "ips-in", "down"])?;
+    netns.ip(&["link", "set", "ips-in", "name", "old-in"])?;
+    netns.ip(&["link", "add", "ips-in", "type", "veth", "peer", "name", "far-in"])?;
+    netns.ip(&["link", "set", "ips-in", "up"])?;
+    netns.ip(&["link", "set", "far-in", "up"])?;
+    let inspector = scene.inspect(scene.setup(), |_| {})?;
+    let raw = RawSocket::open(netns, "far-in")?;
+    for _ in 0..5 {
+        raw.send(&[0xff; 60])?;
+    }
+    eventually("they are judged", || Ok(inspector.counts().inspected >= 5))?;
+    inspector.stop();
+    Ok(())
+}
+
+/// More queues than the output sends by: refused, with the numbers.
+#[test]
+fn root_each_queue_needs_one_of_the_output() -> Result<()> {
+    let (topology, scratch) = (Topology::new()?, Scratch::new()?);
+    let netns = &topology.node;
+    for (near, far, queues) in [("near-in", "far-in", "2"), ("near-out", "far-out", "1")] {
+        let words = format!(
+            "link add {near} numrxqueues 2 numtxqueues 2 type veth peer name {far} numrxqueues 2 numtxqueues 2"
+        );
+        netns.ip(&words.split(' ').collect::<Vec<_>>())?;
+        for end in [near, far] {
+            netns.ip(&["link", "set", end, "up"])?;
+            netns.run_ok(&["ethtool", "-L", end, "rx", queues, "tx", queues])?;
+        }
+    }
+    let setup = Setup { bpffs: scratch.bpf().join("podwire"), ..Setup::new("far-in", "far-out") };
+    let error = netns.enter(move || match setup.start(|_| |_: &mut Inspected<'_>| {}) {
+        Ok(_) => anyhow::bail!("it started"),
+        Err(error) => Ok(error.to_string()),
+    })?;
+    ensure!(error.contains("far-in receives by 2 queues, far-out sends by 1"), "{error}");
+    ensure!(!netns.ip(&["link", "show", "far-in"])?.contains("xdp"), "nothing is left");
     Ok(())
 }

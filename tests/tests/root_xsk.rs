@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podwire_datapath::collect::Wanted;
 use podwire_datapath::core::wire::encap::Tunnel;
-use podwire_datapath::xsk::{Attached, Copying, Front, Options, Place, Workers};
+use podwire_datapath::xsk::{Attached, Copying, Front, Options, Place, Pool, Workers};
 use podwire_datapath::{ErrorKind, Hook};
 use podwire_harness::{COLLECTOR_V4, NetNs, Scratch, Topology, TopologyOptions, UdpStream, eventually};
 use podwire_tests::node::Node;
@@ -343,5 +343,39 @@ fn root_a_collector_without_locked_memory_says_so() -> Result<()> {
     let output = scene.collector.run(&words)?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(said.contains("RLIMIT_MEMLOCK") && said.contains("AF_PACKET"), "{said}");
+    Ok(())
+}
+
+/// A frame is of one pool: another one neither shows its bytes nor takes it.
+#[test]
+fn root_a_frame_of_another_pool_is_refused() -> Result<()> {
+    let mut one = Pool::take(4, 2048)?;
+    let mut other = Pool::take(4, 4096)?;
+    let mut frame = one.write(&[7; 100]).context("room")?;
+    ensure!(one.bytes(&frame) == [7; 100] && other.bytes(&frame).is_empty());
+    ensure!(other.bytes_mut(&mut frame).is_empty());
+    other.free(frame);
+    ensure!(other.ledger().count(Place::Free) == 4 && other.ledger().balances());
+    let frame = one.write(&[8; 100]).context("room")?;
+    let packet = other.lend([frame]);
+    ensure!(packet.is_empty());
+    Ok(())
+}
+
+/// The interface goes away under a collector: it ends, and says so.
+#[test]
+fn root_an_interface_that_goes_is_noticed() -> Result<()> {
+    let scene = Topology::new()?;
+    let mut front = front(&scene, only_vxlan(&[]), patient())?;
+    ensure!(front.receivers[0].receive(Duration::from_millis(5))?.is_empty());
+    scene.collector.ip(&["link", "del", "eth0"])?;
+    let until = Instant::now() + Duration::from_secs(3);
+    let error = loop {
+        ensure!(Instant::now() < until, "it is not noticed");
+        if let Err(error) = front.receivers[0].receive(Duration::from_millis(5)).map(|_| ()) {
+            break error.to_string();
+        }
+    };
+    ensure!(error.contains("interface eth0 is gone"), "{error}");
     Ok(())
 }

@@ -24,8 +24,26 @@ use crate::sys;
 const ETHER_TYPE: u16 = 0x88b5;
 const SOURCE: [u8; 6] = [0x02, b'p', b'w', 0, 0, 1];
 const DESTINATION: [u8; 6] = [0x02, b'p', b'w', 0, 0, 2];
+/// What it says.
+const WORDS: &[u8; 13] = b"podwire probe";
 /// Shortest Ethernet frame without its checksum, in bytes.
 const FRAME: usize = 60;
+
+/// A probe.
+fn frame() -> [u8; FRAME] {
+    let mut frame = [0; FRAME];
+    frame[..6].copy_from_slice(&DESTINATION);
+    frame[6..12].copy_from_slice(&SOURCE);
+    frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
+    frame[14..27].copy_from_slice(WORDS);
+    frame
+}
+
+/// Whether a frame is a probe, to the byte.
+#[cfg(feature = "xsk")]
+pub(crate) fn is_probe(bytes: &[u8]) -> bool {
+    bytes == frame()
+}
 /// Probes within a timeout.
 const PROBES: u32 = 4;
 
@@ -141,12 +159,7 @@ impl Datapath {
         let trip = TripRow { ifindex: TripRow::PROBE, policy, session, ..TripRow::default() };
         // Each time: the least used flows make room for others.
         self.maps.trips.insert(Row(key), Row(trip), 0).context(|| "announcing a probe".into())?;
-        let mut frame = [0; FRAME];
-        frame[..6].copy_from_slice(&DESTINATION);
-        frame[6..12].copy_from_slice(&SOURCE);
-        frame[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
-        frame[14..27].copy_from_slice(b"podwire probe");
-        if let Err(error) = sys::send_frame(row.ifindex, &frame) {
+        if let Err(error) = sys::send_frame(row.ifindex, &frame()) {
             tracing::debug!(policy = %redirect.name, %error, "the probe did not leave");
         }
         Ok(())

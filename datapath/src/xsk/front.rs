@@ -2,10 +2,11 @@
 //! the program that feeds them.
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
+use podwire_core::xsk::QUEUES;
 
 use super::options::{Attached, Options};
 use super::program::{Program, Work};
-use super::receiver::{Receiver, buffer_size};
+use super::receiver::{Receiver, Tally, buffer_size};
 use crate::collect::Wanted;
 use crate::error::{Context, Error};
 use crate::sys;
@@ -29,14 +30,16 @@ impl Front {
     /// [`crate::ErrorKind::Busy`] when it has a program of others or one of its queues has a socket,
     /// [`crate::ErrorKind::PermissionDenied`] without CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, or enough locked memory.
     pub fn collect(interface: &str, wanted: &Wanted, options: &Options) -> Result<Self, Error> {
+        options.check()?;
         lock_enough();
         let frame = longest_frame(interface)?;
         let mut program = Program::load(interface, None)?;
         let room = buffer_size(frame) - super::memory::HEADROOM;
         program.configure(&Work::Collect(wanted.clone()), room, options.patience)?;
-        let receivers = (0..queues(interface)?)
-            .map(|queue| Receiver::open(&mut program, interface, queue, frame, options))
+        let mut receivers = (0..queues(interface))
+            .map(|queue| Receiver::open(&program, interface, queue, frame, options))
             .collect::<Result<Vec<_>, Error>>()?;
+        receivers.iter_mut().try_for_each(|receiver| receiver.begin(&mut program))?;
         let attached = program.attach()?;
         Ok(Self { receivers, program, attached })
     }
@@ -44,6 +47,11 @@ impl Front {
     /// How the program is attached.
     pub fn attached(&self) -> Attached {
         self.attached
+    }
+
+    /// What the program and the workers counted of every queue, those without a worker too.
+    pub fn tallies(&self) -> Vec<Tally> {
+        self.program.tallies()
     }
 
     /// The receivers, and the program without which none of them gets anything.
@@ -65,8 +73,7 @@ pub(super) fn longest_frame(interface: &str) -> Result<u32, Error> {
     Ok(mtu + LINK_HEADER)
 }
 
-/// How many receive queues an interface has.
-pub(super) fn queues(interface: &str) -> Result<u32, Error> {
-    let queues = sys::receive_queues(interface).unwrap_or(1).max(1);
-    Ok(queues)
+/// How many receive queues of an interface can have a worker. Packets of others take the stated action.
+pub(super) fn queues(interface: &str) -> u32 {
+    sys::queues(interface).map_or(1, |(receive, _)| receive).clamp(1, QUEUES)
 }

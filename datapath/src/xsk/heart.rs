@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use podwire_core::xsk::{QUEUES, QueueRow};
 
+use super::port::QueueLosses;
 use crate::error::{Context, Error, ErrorKind};
+use crate::sys::wait_for_packets;
 
 const ROWS: usize = size_of::<QueueRow>() * QUEUES as usize;
 const LEN: NonZeroUsize = NonZeroUsize::new(ROWS).unwrap();
@@ -98,13 +100,34 @@ impl Heart {
         taken.store(taken.load(Ordering::Relaxed) + packets, Ordering::Release);
     }
 
-    /// Books what an earlier worker had in hand as lost, and begins anew.
-    pub(super) fn succeed(&self) {
+    pub(super) fn credit(&self) -> u64 {
+        field!(self, credit).load(Ordering::Acquire)
+    }
+
+    pub(super) fn add_vanished(&self, buffers: u64) {
+        let vanished = field!(self, vanished_buffers);
+        vanished.store(vanished.load(Ordering::Relaxed) + buffers, Ordering::Release);
+    }
+
+    /// What the kernel counts of the worker's socket, for readers elsewhere.
+    pub(super) fn tell(&self, losses: &QueueLosses) {
+        field!(self, kernel_dropped).store(losses.dropped, Ordering::Relaxed);
+        field!(self, kernel_full).store(losses.ring_full, Ordering::Relaxed);
+        field!(self, kernel_empty).store(losses.fill_empty, Ordering::Relaxed);
+        field!(self, kernel_invalid).store(losses.invalid, Ordering::Relaxed);
+    }
+
+    /// Books what an earlier worker had in hand as lost, and begins anew. The program hands nothing over meanwhile.
+    pub(super) fn begin(&self) {
+        self.stop();
+        // A packet that still saw the earlier worker alive is through afterwards.
+        wait_for_packets();
         let row = self.read();
         let lost = row.handed_packets.saturating_sub(row.taken_packets);
         field!(self, lost_packets).store(row.lost_packets + lost, Ordering::Release);
         field!(self, taken_packets).store(row.handed_packets, Ordering::Release);
         field!(self, credit).store(row.used, Ordering::Release);
+        self.tell(&QueueLosses::default());
     }
 
     /// What both counted.
@@ -115,6 +138,12 @@ impl Heart {
             credit: load(field!(self, credit)),
             taken_packets: load(field!(self, taken_packets)),
             lost_packets: load(field!(self, lost_packets)),
+            vanished_buffers: load(field!(self, vanished_buffers)),
+            kernel_dropped: load(field!(self, kernel_dropped)),
+            kernel_full: load(field!(self, kernel_full)),
+            kernel_empty: load(field!(self, kernel_empty)),
+            kernel_invalid: load(field!(self, kernel_invalid)),
+            spare: 0,
             pad: [0; 6],
             used: load(field!(self, used)),
             handed_packets: load(field!(self, handed_packets)),

@@ -35,6 +35,11 @@ impl Ledger {
         Self { places: vec![Place::Free; buffers as usize], counts, refused: 0 }
     }
 
+    /// Whether a buffer is in a place.
+    pub fn is_in(&self, buffer: usize, place: Place) -> bool {
+        self.places.get(buffer) == Some(&place)
+    }
+
     /// Moves a buffer. `false`, and nothing is moved, when it is not where it comes from or there is no such buffer.
     #[must_use]
     pub fn shift(&mut self, buffer: usize, from: Place, to: Place) -> bool {

@@ -17,12 +17,16 @@ pub(super) const HEADROOM: u32 = 256;
 /// [`super::Port::send`].
 #[derive(Debug)]
 #[must_use = "a buffer that is dropped is lost to its pool"]
-pub struct Frame(pub(super) FrameDesc);
+pub struct Frame {
+    pub(super) descriptor: FrameDesc,
+    /// The pool that it is of.
+    pub(super) pool: u32,
+}
 
 impl Frame {
     /// Bytes of the packet in it.
     pub fn len(&self) -> usize {
-        self.0.lengths().data()
+        self.descriptor.lengths().data()
     }
 
     /// Whether it holds nothing.
@@ -32,7 +36,7 @@ impl Frame {
 
     /// Whether the packet goes on in the next one.
     pub fn has_more(&self) -> bool {
-        self.0.has_more_frames()
+        self.descriptor.has_more_frames()
     }
 }
 
@@ -42,11 +46,13 @@ pub(super) struct Memory {
     /// Bytes of a buffer, as a power of two.
     shift: u32,
     count: usize,
+    /// Each buffer's descriptor when it is empty.
+    empty: Vec<FrameDesc>,
 }
 
 impl Memory {
-    /// Takes memory for so many buffers of `size` bytes, and gives their handles.
-    pub(super) fn take(buffers: u32, size: u32) -> Result<(Self, Vec<Frame>), Error> {
+    /// Takes memory for so many buffers of `size` bytes.
+    pub(super) fn take(buffers: u32, size: u32) -> Result<Self, Error> {
         let count = NonZeroU32::new(buffers)
             .filter(|count| count.is_power_of_two())
             .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{buffers} buffers: no power of two")))?;
@@ -60,8 +66,12 @@ impl Memory {
             .context(|| format!("buffers of {size} bytes"))?;
         let (umem, frames) =
             Umem::new(config, count, false).map_err(|error| refused(error, buffers, size))?;
-        let memory = Self { umem, shift: size.trailing_zeros(), count: buffers as usize };
-        Ok((memory, frames.into_iter().map(Frame).collect()))
+        Ok(Self { umem, shift: size.trailing_zeros(), count: buffers as usize, empty: frames })
+    }
+
+    /// Each buffer's descriptor when it is empty.
+    pub(super) fn empty(&self) -> &[FrameDesc] {
+        &self.empty
     }
 
     pub(super) fn umem(&self) -> &Umem {
@@ -82,17 +92,17 @@ impl Memory {
     }
 
     /// The bytes in a frame.
-    pub(super) fn bytes(&self, frame: &Frame) -> &[u8] {
-        // SAFETY: `buffer_of` was asked when the frame came from the kernel. The frame is the only handle of its
-        // buffer, and it is borrowed by whoever holds the bytes: see the callers, all in this module's neighbours.
-        unsafe { self.umem.data(&frame.0).contents() }
+    pub(super) fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
+        // SAFETY: the frame is of this memory, as its pool made sure; `buffer_of` was asked when it came from the
+        // kernel; it is the only handle of its buffer, and borrowed for as long as the bytes.
+        unsafe { self.umem.data(&frame.descriptor).contents() }
     }
 
     /// The bytes in a frame, to change.
     pub(super) fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
         let len = frame.len();
         // SAFETY: as above; the frame is borrowed exclusively.
-        let data = unsafe { self.umem.data_mut(&mut frame.0) };
+        let data = unsafe { self.umem.data_mut(&mut frame.descriptor) };
         let all: &'a mut [u8] = slice_of(data, len);
         all
     }
@@ -102,7 +112,7 @@ impl Memory {
     pub(super) fn write(&self, frame: &mut Frame, packet: &[u8]) -> bool {
         use std::io::Write;
         // SAFETY: as above.
-        let mut data = unsafe { self.umem.data_mut(&mut frame.0) };
+        let mut data = unsafe { self.umem.data_mut(&mut frame.descriptor) };
         let mut cursor = data.cursor();
         cursor.set_pos(0);
         cursor.write_all(packet).is_ok()

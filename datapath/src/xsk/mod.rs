@@ -17,6 +17,7 @@
 //! (`podwire_core::xsk::credit`). Otherwise the packet takes the stated action, at once; it is never lost in
 //! between.
 
+mod batch;
 mod front;
 #[allow(unsafe_code, reason = "memory that the kernel writes to as well")]
 mod heart;
@@ -34,6 +35,7 @@ mod receiver;
 mod source;
 mod workers;
 
+pub use batch::{Batch, Received};
 pub use front::Front;
 pub use ledger::{Ledger, Place};
 pub use memory::Frame;
@@ -42,6 +44,6 @@ pub use packet::Packet;
 pub use pool::Pool;
 pub use port::{Port, QueueLosses};
 pub use program::Program;
-pub use receiver::{Batch, Received, Receiver, Tally};
+pub use receiver::{Receiver, Tally};
 pub use source::XskSource;
 pub use workers::Workers;

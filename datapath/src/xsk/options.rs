@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::{Error, ErrorKind};
+
 /// How a queue is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -10,23 +12,44 @@ pub struct Options {
     /// Whether packets are copied between the driver's memory and the pool.
     pub copying: Copying,
     /// A worker that did not go round for so long counts as dead: its packets take the stated action. At least
-    /// 5 ms.
+    /// [`Self::LEAST_PATIENCE`]. A round has up to 64 frames.
     pub patience: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { buffers: 4096, copying: Copying::Auto, patience: Duration::from_millis(40) }
+        Self { buffers: 4096, copying: Copying::Copy, patience: Duration::from_millis(40) }
+    }
+}
+
+impl Options {
+    /// The least patience.
+    pub const LEAST_PATIENCE: Duration = Duration::from_millis(10);
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.patience < Self::LEAST_PATIENCE {
+            let (had, least) = (self.patience, Self::LEAST_PATIENCE);
+            return Err(Error::new(ErrorKind::Invalid, format!("patience of {had:?}: at least {least:?}")));
+        }
+        Ok(())
+    }
+
+    /// How long a worker sleeps at most, to be heard of in time.
+    pub(super) fn sleep(&self) -> Duration {
+        (self.patience / 4).min(Duration::from_millis(5))
     }
 }
 
 /// Whether packets are copied between the driver's memory and the pool.
+///
+/// Without copies every packet of the queue, the stack's too, comes in one of the pool's buffers: while the worker
+/// hangs, the stack gets nothing from that queue either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Copying {
     /// As the driver can.
-    #[default]
     Auto,
     /// They are copied.
+    #[default]
     Copy,
     /// They are not; a driver that cannot do so is an error.
     Zero,

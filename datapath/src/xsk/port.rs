@@ -42,6 +42,10 @@ pub struct Port {
     tx: TxQueue,
     completion: CompQueue,
     binding: Binding,
+    /// The pool that it is of; with another one it does nothing.
+    pool: u32,
+    /// Frames that the device refused: they are not sent, and come back as if they were.
+    refused: u64,
     /// Entries of the queue of frames to be sent.
     size: u32,
     /// In the kernel's hands, to be sent.
@@ -115,6 +119,8 @@ impl Port {
             tx,
             completion,
             binding,
+            pool: pool.number(),
+            refused: 0,
             size: size.get(),
             sending: 0,
             scratch: vec![FrameDesc::default(); BATCH],
@@ -129,14 +135,14 @@ impl Port {
     /// Gives free buffers to the kernel to receive into, at most `most`; returns how many.
     pub fn fill(&mut self, pool: &mut Pool, most: usize) -> usize {
         let mut given = 0;
-        while given < most {
+        while given < most && pool.number() == self.pool {
             let batch = pool.free_frames().len().min(BATCH).min(most - given);
             if batch == 0 {
                 break;
             }
             let at = pool.free_frames().len() - batch;
             for (to, frame) in self.scratch.iter_mut().zip(&pool.free_frames()[at..]) {
-                *to = frame.0;
+                *to = frame.descriptor;
             }
             // SAFETY: the descriptors are of free buffers of this pool, whose handles are given up below.
             let taken = unsafe { self.fill.produce(&self.scratch[..batch]) };
@@ -159,6 +165,9 @@ impl Port {
     /// Takes what arrived, at most about [`BATCH`] frames: a packet is never torn. Returns how many frames.
     pub fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         let before = frames.len();
+        if pool.number() != self.pool {
+            return 0;
+        }
         // SAFETY: the descriptors are written by the kernel; what is not ours is refused by the ledger.
         let count = unsafe { self.rx.consume(&mut self.scratch) };
         for index in 0..count {
@@ -177,7 +186,7 @@ impl Port {
 
     fn take(pool: &mut Pool, frames: &mut Vec<Frame>, descriptor: FrameDesc) {
         if pool.shift_raw(&descriptor, Place::Fill, Place::User) {
-            frames.push(Frame(descriptor));
+            frames.push(pool.frame(descriptor));
         }
     }
 
@@ -192,10 +201,13 @@ impl Port {
     /// Gives frames to the kernel to send; those that find no room stay in `frames`. [`Self::flush`] sends.
     pub fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         let mut given = 0;
+        if pool.number() != self.pool || !frames.iter().all(|frame| pool.owns(frame)) {
+            return 0;
+        }
         while given < frames.len() {
             let batch = (frames.len() - given).min(BATCH);
             for (to, frame) in self.scratch.iter_mut().zip(&frames[given..]) {
-                *to = frame.0;
+                *to = frame.descriptor;
             }
             // SAFETY: the descriptors are of frames in our hands, whose handles are given up below.
             let taken = unsafe { self.tx.produce(&self.scratch[..batch]) };
@@ -227,7 +239,12 @@ impl Port {
             Ok(()) => Ok(true),
             Err(error) => match error.raw_os_error() {
                 // A batch was sent and there is more, or the device's queue is full.
-                Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS) => Ok(false),
+                Some(libc::EAGAIN | libc::ENOBUFS) => Ok(false),
+                // The device refused one, which is gone (`xsk_generic_xmit`); there may be more.
+                Some(libc::EBUSY) => {
+                    self.refused += u64::from(!self.binding.zero_copy);
+                    Ok(false)
+                }
                 _ => Err(error),
             },
         }
@@ -236,13 +253,16 @@ impl Port {
     /// Takes back what was sent; returns how many frames.
     pub fn reap(&mut self, pool: &mut Pool) -> usize {
         let mut all = 0;
+        if pool.number() != self.pool {
+            return 0;
+        }
         loop {
             // SAFETY: as of `receive`.
             let count = unsafe { self.completion.consume(&mut self.scratch) };
             for index in 0..count {
                 let descriptor = self.scratch[index];
                 if pool.shift_raw(&descriptor, Place::Tx, Place::Free) {
-                    pool.put_free(Frame(descriptor));
+                    pool.put_free(pool.frame(descriptor));
                 }
             }
             self.sending = self.sending.saturating_sub(count);
@@ -261,6 +281,18 @@ impl Port {
     /// Frames in the kernel's hands: not sent, or sent and not yet given back.
     pub fn sending(&self) -> usize {
         self.sending
+    }
+
+    /// Frames that the device refused since the last call: they are lost.
+    pub fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Whether the interface is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        // The kernel says so once, when it takes the socket off the interface.
+        let error = nix::sys::socket::getsockopt(self, nix::sys::socket::sockopt::SocketError);
+        matches!(error, Ok(number) if number != 0)
     }
 
     /// What the kernel lost.

@@ -13,17 +13,20 @@ use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::XdpLink;
 use aya::programs::{ProgramError, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use podwire_core::xsk::{Action, ConfigRow, IdKey, IdKind, Role};
+use podwire_core::xsk::{Action, ConfigRow, IdKey, IdKind, QUEUES, Role};
 
 use super::heart::{Heart, Rows};
 use super::options::Attached;
 use super::port::Port;
+use super::receiver::Tally;
 use crate::collect::Wanted;
 use crate::error::{Context, Error, ErrorKind};
 use crate::maps::Row;
 
 static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/xsk.bpf.o");
 const NAME: &str = "to_worker";
+/// A folder beside a pinned link: the program is attached in the stack.
+const GENERIC: &str = "generic";
 /// Buffers that one packet may take: as many as the kernel's own limit for pieces of a packet (`MAX_SKB_FRAGS` + 1).
 const PIECES: u32 = 18;
 
@@ -80,7 +83,7 @@ impl Program {
 
     /// Says what to do, before any packet is looked at.
     pub(super) fn configure(&mut self, work: &Work, room: u32, patience: Duration) -> Result<(), Error> {
-        let patience = patience.max(Duration::from_millis(5)).as_nanos() as u64;
+        let patience = patience.as_nanos() as u64;
         let mut row = ConfigRow { patience, room, buffers: PIECES, ..NOTHING };
         match work {
             Work::Collect(wanted) => {
@@ -133,7 +136,9 @@ impl Program {
         if let Some(path) = &path
             && self.adopt(path)?
         {
-            return Ok(*self.attached.insert(Attached::Native));
+            let generic = self.folder.as_ref().is_some_and(|folder| folder.join(GENERIC).exists());
+            let attached = if generic { Attached::Generic } else { Attached::Native };
+            return Ok(*self.attached.insert(attached));
         }
         let program = xdp(&mut self.bpf)?;
         let mut attached = Attached::Native;
@@ -152,6 +157,10 @@ impl Program {
                 .try_into()
                 .context(|| format!("the XDP link of {interface}"))?;
             link.pin(&path).context(|| format!("pinning {}", path.display()))?;
+            if attached == Attached::Generic {
+                let mark = path.with_file_name(GENERIC);
+                fs::create_dir(&mark).context(|| format!("creating {}", mark.display()))?;
+            }
         }
         Ok(*self.attached.insert(attached))
     }
@@ -169,6 +178,9 @@ impl Program {
                 drop(program.take_link(id).context(|| format!("{}", path.display()))?);
                 Ok(true)
             }
+            Err(error) if number(&error) != Some(libc::ENOLINK) => {
+                Err::<bool, _>(error).context(|| format!("taking over {}", path.display()))
+            }
             Err(_) => {
                 // Its interface is gone.
                 fs::remove_file(path).context(|| format!("removing {}", path.display()))?;
@@ -184,9 +196,16 @@ impl Program {
 
     /// Takes everything down, pinned or not.
     pub(super) fn remove(&mut self) {
-        if let Some(folder) = &self.folder {
-            let _ = fs::remove_dir_all(folder);
+        if let Some(folder) = &self.folder
+            && let Err(error) = fs::remove_dir_all(folder)
+        {
+            tracing::warn!(%error, folder = %folder.display(), "the program stays on its port");
         }
+    }
+
+    /// What the program and the workers counted of every queue.
+    pub(super) fn tallies(&self) -> Vec<Tally> {
+        (0..QUEUES).filter_map(|queue| self.heart(queue).ok()).map(|heart| Tally::of(&heart)).collect()
     }
 }
 

@@ -3,26 +3,22 @@
 //! Going round keeps the worker alive in the program's eyes: [`Receiver::receive`] has to be called again within
 //! [`super::Options::patience`].
 
-use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use podwire_core::xsk::credit;
-
+use super::batch::Batch;
 use super::heart::Heart;
 use super::ledger::{Ledger, Place};
 use super::memory::Frame;
 use super::options::{Binding, Options};
-use super::packet::Packet;
 use super::pool::Pool;
 use super::port::{BATCH, Port, QueueLosses};
 use super::program::Program;
-use crate::error::{Context, Error};
+use crate::error::{Context, Error, ErrorKind};
 use crate::relay::monotonic_ns;
+use crate::sys::wait_for_packets;
 
-/// How long the worker sleeps at most.
-const SLEEP: Duration = Duration::from_millis(5);
 /// How long it works at most without a sign of life, in ns. The program reads the row for each packet: a row that is
 /// written in each round would have to travel between processors as often.
 const BEAT: u64 = 500_000;
@@ -50,7 +46,9 @@ pub struct Tally {
     pub orphans: u64,
     /// Of dead, behind, unbound and long: those that were dropped.
     pub dropped: u64,
-    /// What the kernel lost between the program and the worker.
+    /// Buffers' worth of packets that were handed over and never came, beyond what the kernel counts.
+    pub vanished: u64,
+    /// What the kernel lost between the program and the present worker; some 20 ms old.
     pub kernel: QueueLosses,
 }
 
@@ -68,7 +66,13 @@ impl Tally {
             long: row.long_packets,
             orphans: row.orphan_packets,
             dropped: row.dropped_packets,
-            ..Self::default()
+            vanished: row.vanished_buffers,
+            kernel: QueueLosses {
+                dropped: row.kernel_dropped,
+                ring_full: row.kernel_full,
+                fill_empty: row.kernel_empty,
+                invalid: row.kernel_invalid,
+            },
         }
     }
 }
@@ -78,9 +82,13 @@ pub struct Receiver {
     pub(super) pool: Pool,
     pub(super) port: Port,
     heart: Heart,
-    frames: Vec<Frame>,
+    queue: u32,
+    interface: String,
+    pub(super) frames: Vec<Frame>,
     /// Buffers are given to the kernel when there are so many.
     portion: usize,
+    /// How long it sleeps at most.
+    sleep: Duration,
     /// The kernel's drops that were made up for.
     repaid: u64,
     /// Times by the monotonic clock, in ns: of the last sign of life, and when the kernel was last asked.
@@ -92,9 +100,9 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Opens a queue and makes its socket the program's. `frame` is the longest frame that can come.
+    /// Opens a queue; [`Self::begin`] makes its socket the program's. `frame` is the longest frame that can come.
     pub(super) fn open(
-        program: &mut Program,
+        program: &Program,
         interface: &str,
         queue: u32,
         frame: u32,
@@ -103,22 +111,28 @@ impl Receiver {
         let pool = Pool::take(options.buffers, buffer_size(frame))?;
         let port = Port::succeed(&pool, interface, queue, options.copying, frame)?;
         let heart = program.heart(queue)?;
-        heart.succeed();
-        let mut receiver = Self {
+        Ok(Self {
             pool,
             port,
             heart,
+            queue,
+            interface: interface.to_owned(),
             frames: Vec::with_capacity(2 * BATCH),
             portion: BATCH.min(options.buffers as usize / 4).max(1),
+            sleep: options.sleep(),
             repaid: 0,
             beaten: 0,
             looked: monotonic_ns(),
             quiet: None,
             ending: false,
-        };
-        receiver.go_round();
-        program.enter(queue, &receiver.port)?;
-        Ok(receiver)
+        })
+    }
+
+    /// Takes over from whoever had the queue before. From now on packets come.
+    pub(super) fn begin(&mut self, program: &mut Program) -> Result<(), Error> {
+        self.heart.begin();
+        self.go_round();
+        program.enter(self.queue, &self.port)
     }
 
     /// To wait for packets of several queues together.
@@ -142,15 +156,13 @@ impl Receiver {
     /// When the interface is gone or goes down.
     pub fn receive(&mut self, wait: Duration) -> Result<Batch<'_>, Error> {
         self.fetch(wait)?;
-        Ok(Batch { receiver: self, next: 0 })
+        Ok(Batch::new(self))
     }
 
     /// The same, as whole packets' frames. [`Self::finish`] says when they are done with.
     pub(super) fn receive_frames(&mut self, wait: Duration) -> Result<Vec<Frame>, Error> {
         self.fetch(wait)?;
-        let frames = std::mem::take(&mut self.frames);
-        self.settle_charge(&frames);
-        Ok(frames)
+        Ok(std::mem::take(&mut self.frames))
     }
 
     /// So many packets are done with.
@@ -166,13 +178,17 @@ impl Receiver {
 
     fn fetch(&mut self, wait: Duration) -> Result<(), Error> {
         let mut now = self.go_round();
+        if now == self.looked && self.port.is_gone() {
+            let what = format!("interface {} is gone", self.interface);
+            return Err(Error::new(ErrorKind::Kernel, what));
+        }
         let until = now.saturating_add(wait.as_nanos() as u64);
         while self.port.receive(&mut self.pool, &mut self.frames) == 0 {
             self.settle(now);
             if now >= until {
                 return Ok(());
             }
-            let sleep = Duration::from_nanos(until - now).min(SLEEP).as_millis().max(1) as i32;
+            let sleep = Duration::from_nanos(until - now).min(self.sleep).as_millis().max(1) as i32;
             self.port.wait(sleep).context(|| "waiting for packets".into())?;
             now = self.go_round();
         }
@@ -184,6 +200,8 @@ impl Receiver {
     pub(super) fn quit(&mut self) {
         self.ending = true;
         self.heart.stop();
+        // A packet that still saw it alive is on its way.
+        wait_for_packets();
     }
 
     /// A sign of life, and buffers for the kernel. Returns the time.
@@ -216,6 +234,7 @@ impl Receiver {
     /// Packets that the kernel dropped behind the program took no buffer, but credit.
     fn repay(&mut self) {
         let Ok(losses) = self.port.losses() else { return };
+        self.heart.tell(&losses);
         let lost = losses.dropped + losses.ring_full;
         if lost > self.repaid {
             self.heart.add_credit(lost - self.repaid);
@@ -234,7 +253,11 @@ impl Receiver {
         }
         let used = self.heart.used();
         if before == Some(used) {
-            self.heart.set_credit(used + self.pool.ledger().count(Place::Fill));
+            // What the kernel dropped until now is in this, and not paid again.
+            self.repay();
+            let exact = used + self.pool.ledger().count(Place::Fill);
+            self.heart.add_vanished(exact.saturating_sub(self.heart.credit()));
+            self.heart.set_credit(exact);
         }
         self.quiet = Some((now, Some(used)));
     }
@@ -257,30 +280,13 @@ impl Receiver {
         self.frames = emptied;
     }
 
-    fn count_taken(&self, frames: &[Frame]) {
-        if frames.is_empty() {
-            return;
-        }
-        if !self.port.binding().several_buffers {
-            return self.heart.add_taken(frames.len() as u64);
-        }
-        self.heart.add_taken(frames.iter().filter(|frame| !frame.has_more()).count() as u64);
-        self.settle_charge(frames);
-    }
-
-    /// The program reckons a packet's buffers by its length; where it reckoned too many, they are given back.
-    fn settle_charge(&self, frames: &[Frame]) {
-        if !self.port.binding().several_buffers {
-            return;
-        }
-        let room = self.port.binding().room;
-        let mut given_back = 0u64;
-        for packet in frames.chunk_by(|one, _| one.has_more()).filter(|packet| packet.len() > 1) {
-            let len: usize = packet.iter().map(Frame::len).sum();
-            given_back += u64::from(credit::buffers(len as u32, room)).saturating_sub(packet.len() as u64);
-        }
-        if given_back > 0 {
-            self.heart.add_credit(given_back);
+    pub(super) fn count_taken(&self, frames: &[Frame]) {
+        let packets = match self.port.binding().several_buffers {
+            false => frames.len(),
+            true => frames.iter().filter(|frame| !frame.has_more()).count(),
+        };
+        if packets > 0 {
+            self.heart.add_taken(packets as u64);
         }
     }
 }
@@ -288,94 +294,13 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.heart.stop();
+        self.repay();
     }
 }
 
 /// Buffers of this size hold a frame of so many bytes in one piece, where one can.
 pub(super) const fn buffer_size(frame: u32) -> u32 {
     if frame <= 2048 - super::memory::HEADROOM { 2048 } else { 4096 }
-}
-
-/// Packets that arrived together. What is not kept goes back to the pool when the batch ends.
-pub struct Batch<'a> {
-    receiver: &'a mut Receiver,
-    next: usize,
-}
-
-impl Batch<'_> {
-    /// The next packet.
-    #[expect(clippy::should_implement_trait, reason = "a packet is lent until the next one is asked for")]
-    pub fn next(&mut self) -> Option<Received<'_>> {
-        let frames = self.receiver.frames.get(self.next..)?;
-        let end = frames.iter().position(|frame| !frame.has_more())? + 1;
-        let start = self.next;
-        self.next += end;
-        Some(Received { pool: &self.receiver.pool, frames: &self.receiver.frames[start..self.next] })
-    }
-
-    /// Whether nothing arrived.
-    pub fn is_empty(&self) -> bool {
-        self.receiver.frames.is_empty()
-    }
-
-    /// Lends the rest of the packets to whoever `give` hands them to, without a copy; returns how many.
-    pub fn lend(self, mut give: impl FnMut(Packet)) -> u64 {
-        let mut lent = 0;
-        let rest = self.receiver.frames.split_off(self.next);
-        self.receiver.count_taken(&rest);
-        let mut packet = Vec::new();
-        for frame in rest {
-            let more = frame.has_more();
-            packet.push(frame);
-            if !more {
-                lent += 1;
-                give(self.receiver.pool.lend(packet.drain(..)));
-            }
-        }
-        self.receiver.free_all(packet);
-        lent
-    }
-}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        let mut frames = std::mem::take(&mut self.receiver.frames);
-        self.receiver.count_taken(&frames);
-        self.receiver.free_all(frames.drain(..));
-        self.receiver.put_back(frames);
-    }
-}
-
-/// A packet in its worker's hands.
-pub struct Received<'a> {
-    pool: &'a Pool,
-    frames: &'a [Frame],
-}
-
-impl<'a> Received<'a> {
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.frames.iter().map(Frame::len).sum()
-    }
-
-    /// Whether it holds nothing.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Its pieces, in order.
-    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
-        let pool = self.pool;
-        self.frames.iter().map(move |frame| pool.bytes(frame))
-    }
-
-    /// Its bytes in one piece; a copy when it is in several.
-    pub fn bytes(&self) -> Cow<'a, [u8]> {
-        match self.frames {
-            [only] => Cow::Borrowed(self.pool.bytes(only)),
-            several => Cow::Owned(several.iter().flat_map(|frame| self.pool.bytes(frame)).copied().collect()),
-        }
-    }
 }
 
 /// The interface went away.

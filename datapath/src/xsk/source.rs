@@ -14,8 +14,6 @@ use crate::collect::{Losses, Quiet, Source, Wanted};
 use crate::error::{Context, Error};
 use crate::relay::{clock_offset, monotonic_ns};
 
-/// How long a round waits at most: the workers have to be seen alive.
-const BEAT: Duration = Duration::from_millis(5);
 /// Packets taken from one queue before the next one's turn.
 const TURN: usize = 256;
 
@@ -23,6 +21,8 @@ const TURN: usize = 256;
 pub struct XskSource {
     interface: String,
     front: Front,
+    /// How long a round waits at most: the workers have to be seen alive.
+    sleep: Duration,
     _quiet: Quiet,
 }
 
@@ -33,12 +33,17 @@ impl XskSource {
     /// As of [`Front::collect`].
     pub fn open(interface: &str, wanted: &Wanted, options: &Options) -> Result<Self, Error> {
         let front = Front::collect(interface, wanted, options)?;
-        Ok(Self { interface: interface.to_owned(), front, _quiet: Quiet::listen(wanted) })
+        Ok(Self {
+            interface: interface.to_owned(),
+            front,
+            sleep: options.sleep(),
+            _quiet: Quiet::listen(wanted),
+        })
     }
 
-    /// What became of the packets of each queue.
+    /// What became of the packets of each queue, those without a worker too.
     pub fn tallies(&self) -> Vec<Tally> {
-        self.front.receivers.iter().map(super::Receiver::tally).collect()
+        self.front.tallies()
     }
 
     fn take(&mut self, each: &mut dyn FnMut(&crate::collect::Received<'_>)) -> Result<usize, Error> {
@@ -81,7 +86,7 @@ impl Source for XskSource {
             .iter()
             .map(|receiver| PollFd::new(receiver.fd(), PollFlags::POLLIN))
             .collect();
-        let timeout = PollTimeout::try_from(wait.min(BEAT)).unwrap_or(PollTimeout::ZERO);
+        let timeout = PollTimeout::try_from(wait.min(self.sleep)).unwrap_or(PollTimeout::ZERO);
         match poll(&mut fds, timeout) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error).context(|| format!("waiting for {}", self.interface)),
@@ -96,14 +101,14 @@ impl Source for XskSource {
             all.behind += tally.behind;
             all.unbound += tally.unbound;
             all.long += tally.long;
-            all.orphans += tally.orphans;
+            all.vanished += tally.vanished;
             all.kernel.dropped += tally.kernel.dropped + tally.kernel.ring_full;
         }
         Losses(vec![
             ("collector too slow", all.behind),
             ("collector stopped", all.dead + all.unbound),
             ("frame too long", all.long),
-            ("fragment without its first", all.orphans),
+            ("vanished", all.vanished),
             ("dropped by the kernel", all.kernel.dropped),
         ])
     }

@@ -60,8 +60,7 @@ impl Workers {
 
     /// What became of each queue's packets.
     pub fn tallies(&self) -> Vec<Tally> {
-        let queues = 0..self.threads.len() as u32;
-        queues.filter_map(|queue| self.program.heart(queue).ok()).map(|heart| Tally::of(&heart)).collect()
+        self.program.tallies()
     }
 
     /// Whether every worker is at work: one ends when its interface is gone.

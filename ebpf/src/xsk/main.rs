@@ -73,7 +73,9 @@ fn collect(config: &ConfigRow, queue: &Queue, frame: &Frame) -> u32 {
         }
         Part::Later => match maps::FRAGMENTS.get_ptr(&key) {
             // SAFETY: an aligned word of a row that the kernel keeps while the program runs.
-            Some(since) if now.wrapping_sub(unsafe { *since }) < xsk::FRAGMENT_TIME => queue.give(config, frame),
+            Some(since) if now.wrapping_sub(unsafe { *since }) < xsk::FRAGMENT_TIME => {
+                queue.give(config, frame)
+            }
             _ => {
                 queue.count_orphan();
                 xdp_action::XDP_PASS

@@ -86,6 +86,18 @@ pub struct QueueRow {
     pub taken_packets: u64,
     /// Packets that earlier workers had in hand when they ended.
     pub lost_packets: u64,
+    /// Buffers' worth of packets that were handed over and never came, beyond what the kernel counts.
+    pub vanished_buffers: u64,
+    /// The kernel's own counts of this worker's socket (`XDP_STATISTICS`): packets that it dropped,
+    pub kernel_dropped: u64,
+    /// packets that found the queue full,
+    pub kernel_full: u64,
+    /// times that it found no buffer,
+    pub kernel_empty: u64,
+    /// descriptors that it refused.
+    pub kernel_invalid: u64,
+    /// Up to the end of the line.
+    pub spare: u64,
 }
 
 /// Which identifier an [`IdKey`] is.

@@ -16,13 +16,14 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Inspected<'a> {
     bytes: &'a mut [u8],
-    verdict: Verdict,
+    changed: bool,
+    discarded: bool,
     replaced: Option<Vec<u8>>,
 }
 
 impl<'a> Inspected<'a> {
     pub(super) fn new(bytes: &'a mut [u8]) -> Self {
-        Self { bytes, verdict: Verdict::Pass, replaced: None }
+        Self { bytes, changed: false, discarded: false, replaced: None }
     }
 
     /// Its bytes.
@@ -30,21 +31,19 @@ impl<'a> Inspected<'a> {
         self.replaced.as_deref().unwrap_or(self.bytes)
     }
 
-    /// It goes on as it is. What was changed stays changed.
+    /// It goes on. What was changed stays changed.
     pub fn pass(&mut self) {
-        if self.verdict == Verdict::Drop {
-            self.verdict = Verdict::Pass;
-        }
+        self.discarded = false;
     }
 
     /// It ends here.
     pub fn discard(&mut self) {
-        self.verdict = Verdict::Drop;
+        self.discarded = true;
     }
 
     /// Its bytes, to change in place. Checksums are podwire's to complete.
     pub fn change(&mut self) -> &mut [u8] {
-        self.verdict = Verdict::Changed;
+        self.changed = true;
         match &mut self.replaced {
             Some(bytes) => bytes,
             None => self.bytes,
@@ -54,16 +53,20 @@ impl<'a> Inspected<'a> {
     /// Other bytes in its place, longer or shorter, with their own length fields. More than the port's longest frame
     /// is refused: the frame is then dropped and counted.
     pub fn replace(&mut self, bytes: Vec<u8>) {
-        self.verdict = Verdict::Changed;
+        self.changed = true;
         self.replaced = Some(bytes);
     }
 
     /// What was said of it.
     pub fn verdict(&self) -> Verdict {
-        self.verdict
+        match (self.discarded, self.changed) {
+            (true, _) => Verdict::Drop,
+            (false, true) => Verdict::Changed,
+            (false, false) => Verdict::Pass,
+        }
     }
 
     pub(super) fn into_parts(self) -> (Verdict, Option<Vec<u8>>) {
-        (self.verdict, self.replaced)
+        (self.verdict(), self.replaced)
     }
 }

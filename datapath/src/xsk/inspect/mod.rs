@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use podwire_core::abi::ABI_VERSION;
 use podwire_core::xsk::Action;
 
 pub use frame::{Inspected, Verdict};
@@ -28,12 +29,11 @@ pub use worker::Counts;
 use super::front::{lock_enough, longest_frame, queues};
 use super::memory::HEADROOM;
 use super::options::Options;
-use super::port::Port;
 use super::program::{Program, Work};
 use super::receiver::{Receiver, Tally, buffer_size};
 use crate::error::{Context, Error, ErrorKind};
 use crate::{netdev, sys};
-use worker::{Shared, Worker};
+use worker::{Output, Shared, Worker};
 
 /// Judges frames.
 pub trait Inspect: Send {
@@ -94,56 +94,83 @@ impl Setup {
     pub fn start<I: Inspect + 'static>(&self, make: impl FnMut(u32) -> I) -> Result<Running, Error> {
         self.check()?;
         lock_enough();
-        let frame = longest_frame(&self.input)?.max(longest_frame(&self.output)?);
-        let folder = self.bpffs.join("inspect").join(&self.input);
+        let folder = self.folder()?;
+        let fresh = !folder.join("link").exists();
         let mut program = Program::load(&self.input, Some(&folder))?;
-        let room = buffer_size(frame) - HEADROOM;
+        match self.set_up(&mut program, make) {
+            Ok(workers) => Running::start(program, workers),
+            Err(error) => {
+                // What was there before goes on without a worker; what was not is not left.
+                if fresh {
+                    program.remove();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Everything but the threads. Packets may come from here on, and wait.
+    fn set_up<I: Inspect + 'static>(
+        &self,
+        program: &mut Program,
+        mut make: impl FnMut(u32) -> I,
+    ) -> Result<Vec<Worker<I>>, Error> {
+        let frame = longest_frame(&self.input)?.max(longest_frame(&self.output)?);
         let out = nix::net::if_::if_nametoindex(self.output.as_str())
             .context(|| format!("interface {}", self.output))?;
         let action = match self.on_failure {
             OnFailure::Pass => Action::Bypass,
             OnFailure::Drop => Action::Drop,
         };
-        let workers = self.workers(&mut program, frame, make)?;
-        program.configure(&Work::Inspect { out, action }, room, self.options.patience)?;
-        program.attach()?;
-        let end = Arc::new(AtomicBool::new(false));
-        let mut running = Running { end: end.clone(), threads: Vec::new(), shared: Vec::new(), program };
-        for worker in workers {
-            running.shared.push(worker.shared());
-            let end = end.clone();
-            let thread = std::thread::Builder::new()
-                .name("inspect".into())
-                .spawn(move || worker.run(&end))
-                .context(|| "starting an inspector's thread".into())?;
-            running.threads.push(thread);
-        }
-        Ok(running)
-    }
-
-    fn workers<I: Inspect + 'static>(
-        &self,
-        program: &mut Program,
-        frame: u32,
-        mut make: impl FnMut(u32) -> I,
-    ) -> Result<Vec<Worker<I>>, Error> {
-        let (inputs, outputs) = (queues(&self.input)?, queues(&self.output)?);
-        (0..inputs)
+        let mut workers = (0..self.queues()?)
             .map(|queue| {
                 let receiver = Receiver::open(program, &self.input, queue, frame, &self.options)?;
-                let out = Port::succeed(
-                    &receiver.pool,
-                    &self.output,
-                    queue % outputs,
-                    self.options.copying,
-                    frame,
-                )?;
-                Ok(Worker::new(receiver, out, make(queue)))
+                let output =
+                    Output { interface: self.output.clone(), queue, copying: self.options.copying, frame };
+                Worker::new(receiver, output, make(queue))
             })
-            .collect()
+            .collect::<Result<Vec<_>, Error>>()?;
+        let room = buffer_size(frame) - HEADROOM;
+        program.configure(&Work::Inspect { out, action }, room, self.options.patience)?;
+        workers.iter_mut().try_for_each(|worker| worker.begin(program))?;
+        program.attach()?;
+        Ok(workers)
+    }
+
+    /// As many as the input receives by: each has one of the output to itself.
+    fn queues(&self) -> Result<u32, Error> {
+        let inputs = queues(&self.input);
+        let outputs = sys::queues(&self.output).map_or(1, |(_, send)| send.max(1));
+        if inputs > outputs {
+            let (input, output) = (&self.input, &self.output);
+            let what = format!(
+                "{input} receives by {inputs} queues, {output} sends by {outputs}: give it as many (ethtool -L)"
+            );
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        Ok(inputs)
+    }
+
+    /// Where the program is pinned: by interface, not by name, which another one may have by now.
+    fn folder(&self) -> Result<PathBuf, Error> {
+        let index = nix::net::if_::if_nametoindex(self.input.as_str())
+            .context(|| format!("interface {}", self.input))?;
+        let netns = sys::netns_cookie().context(|| "telling network namespaces apart".into())?;
+        let all = self.bpffs.join("inspect");
+        let mine = format!("v{ABI_VERSION}-{netns:x}-");
+        for entry in std::fs::read_dir(&all).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let old = name.strip_prefix(&mine).and_then(|index| index.parse::<u32>().ok());
+            // Its interface is gone, and so is what was attached.
+            if old.is_some_and(|old| nix::net::if_::if_indextoname(old).is_err()) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        Ok(all.join(format!("{mine}{index}")))
     }
 
     fn check(&self) -> Result<(), Error> {
+        self.options.check()?;
         if self.input == self.output {
             let what = format!("{}: frames would come back to where they are taken", self.input);
             return Err(Error::new(ErrorKind::Invalid, what));
@@ -183,6 +210,20 @@ pub struct Running {
 }
 
 impl Running {
+    fn start<I: Inspect + 'static>(program: Program, workers: Vec<Worker<I>>) -> Result<Self, Error> {
+        let shared = workers.iter().map(Worker::shared).collect();
+        let mut running = Self { end: Arc::default(), threads: Vec::new(), shared, program };
+        for worker in workers {
+            let end = running.end.clone();
+            let thread = std::thread::Builder::new()
+                .name("inspect".into())
+                .spawn(move || worker.run(&end))
+                .context(|| "starting an inspector's thread".into())?;
+            running.threads.push(thread);
+        }
+        Ok(running)
+    }
+
     /// What became of the frames, over all queues.
     pub fn counts(&self) -> Counts {
         self.shared.iter().fold(Counts::default(), |all, shared| all.plus(&shared.counts()))
@@ -190,8 +231,7 @@ impl Running {
 
     /// What the program handed to each queue's worker, and what it did without one.
     pub fn tallies(&self) -> Vec<Tally> {
-        let queues = 0..self.shared.len() as u32;
-        queues.filter_map(|queue| self.program.heart(queue).ok()).map(|heart| Tally::of(&heart)).collect()
+        self.program.tallies().into_iter().take(self.shared.len()).collect()
     }
 
     /// Whether every worker is at work.

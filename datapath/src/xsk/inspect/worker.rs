@@ -7,8 +7,12 @@ use std::time::{Duration, Instant};
 use super::Inspect;
 use super::checksums;
 use super::frame::{Inspected, Verdict};
+use crate::datapath::health;
+use crate::error::Error;
 use crate::xsk::memory::Frame;
+use crate::xsk::options::Copying;
 use crate::xsk::port::Port;
+use crate::xsk::program::Program;
 use crate::xsk::receiver::{Receiver, is_gone};
 
 /// How long a round waits for frames.
@@ -17,8 +21,8 @@ const WAIT: Duration = Duration::from_millis(5);
 const PUSH: Duration = Duration::from_millis(10);
 /// How long a worker that is told to end may take with what it has.
 const QUIT: Duration = Duration::from_millis(100);
-/// Podwire's own frames that ask whether the tool lives: they pass.
-const PROBE: [u8; 2] = 0x88b5_u16.to_be_bytes();
+/// How long an output that went down rests before it is tried again.
+const REST: Duration = Duration::from_millis(50);
 
 /// What became of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,13 +35,22 @@ pub struct Counts {
     pub changed: u64,
     /// Dropped by the inspector.
     pub dropped: u64,
-    /// Lost: the output did not take them, or a changed frame was too long.
+    /// Lost: the output did not take them, or a changed frame was longer than the ports take. They count neither as
+    /// passed nor as changed.
     pub lost: u64,
     /// Frames of podwire's own health check, which pass unseen.
     pub probes: u64,
 }
 
 impl Counts {
+    /// Frames that were to go on did not.
+    fn lose(&mut self, frames: u64) {
+        let passed = frames.min(self.passed);
+        self.passed -= passed;
+        self.changed = self.changed.saturating_sub(frames - passed);
+        self.lost += frames;
+    }
+
     pub(super) fn plus(&self, other: &Self) -> Self {
         Self {
             inspected: self.inspected + other.inspected,
@@ -74,18 +87,43 @@ impl Shared {
     }
 }
 
+/// Where frames leave.
+pub(super) struct Output {
+    pub(super) interface: String,
+    pub(super) queue: u32,
+    pub(super) copying: Copying,
+    /// The longest frame.
+    pub(super) frame: u32,
+}
+
+impl Output {
+    fn open(&self, receiver: &Receiver) -> Result<Port, Error> {
+        Port::succeed(&receiver.pool, &self.interface, self.queue, self.copying, self.frame)
+    }
+}
+
 /// One queue's worker.
 pub(super) struct Worker<I> {
     receiver: Receiver,
-    out: Port,
+    output: Output,
+    /// The output's socket; none while that is down.
+    out: Option<Port>,
+    down_since: Instant,
     inspector: I,
     shared: Arc<Shared>,
     counts: Counts,
 }
 
 impl<I: Inspect> Worker<I> {
-    pub(super) fn new(receiver: Receiver, out: Port, inspector: I) -> Self {
-        Self { receiver, out, inspector, shared: Arc::default(), counts: Counts::default() }
+    pub(super) fn new(receiver: Receiver, output: Output, inspector: I) -> Result<Self, Error> {
+        let out = Some(output.open(&receiver)?);
+        let (shared, counts, down_since) = (Arc::default(), Counts::default(), Instant::now());
+        Ok(Self { receiver, output, out, down_since, inspector, shared, counts })
+    }
+
+    /// From now on frames come.
+    pub(super) fn begin(&mut self, program: &mut Program) -> Result<(), Error> {
+        self.receiver.begin(program)
     }
 
     pub(super) fn shared(&self) -> Arc<Shared> {
@@ -103,28 +141,30 @@ impl<I: Inspect> Worker<I> {
         // What was handed over is judged, and leaves, before the memory goes.
         self.receiver.quit();
         let until = Instant::now() + QUIT;
-        while (!self.receiver.is_idle() || self.out.sending() > 0) && Instant::now() < until {
+        let sending = |out: &Option<Port>| out.as_ref().is_some_and(|out| out.sending() > 0);
+        while (!self.receiver.is_idle() || sending(&self.out)) && Instant::now() < until {
             if self.round().is_err() {
                 break;
             }
-            let _ = self.out.flush();
         }
         self.shared.publish(&self.counts);
         self.shared.balances.store(self.receiver.ledger().balances(), Ordering::Relaxed);
     }
 
-    fn round(&mut self) -> Result<(), crate::Error> {
+    fn round(&mut self) -> Result<(), Error> {
         let mut frames = self.receiver.receive_frames(WAIT)?;
-        if !frames.is_empty() {
-            let packets = frames.iter().filter(|frame| !frame.has_more()).count();
-            let mut passing = Vec::with_capacity(frames.len());
+        let packets = count(&frames);
+        let mut passing = Vec::with_capacity(frames.len());
+        if packets > 0 {
             self.judge(&mut frames, &mut passing);
-            self.push(passing);
-            self.receiver.finish(packets as u64);
+        }
+        // Also without new ones: what a busy output did not take waits.
+        self.push(passing);
+        if packets > 0 {
+            self.receiver.finish(packets);
             self.shared.publish(&self.counts);
         }
         self.receiver.put_back(frames);
-        self.out.reap(&mut self.receiver.pool);
         Ok(())
     }
 
@@ -145,8 +185,8 @@ impl<I: Inspect> Worker<I> {
                 [only] => pool.bytes_mut(only),
                 _ => several.next().map(Vec::as_mut_slice).unwrap_or_default(),
             };
-            probes.push(is_probe(bytes));
-            if !is_probe(bytes) {
+            probes.push(health::is_probe(bytes));
+            if !health::is_probe(bytes) {
                 asked.push(Inspected::new(bytes));
             }
         }
@@ -182,43 +222,73 @@ impl<I: Inspect> Worker<I> {
                     self.counts.dropped += 1;
                     self.receiver.free_all(packet);
                 }
-                Verdict::Changed => match change(&mut self.receiver, packet, replaced.or(copy)) {
-                    Ok(packet) => {
-                        self.counts.changed += 1;
-                        passing.extend(packet);
+                Verdict::Changed => {
+                    match change(&mut self.receiver, packet, replaced.or(copy), self.output.frame as usize) {
+                        Ok(packet) => {
+                            self.counts.changed += 1;
+                            passing.extend(packet);
+                        }
+                        Err(packet) => {
+                            self.counts.lost += 1;
+                            self.receiver.free_all(packet);
+                        }
                     }
-                    Err(packet) => {
-                        self.counts.lost += 1;
-                        self.receiver.free_all(packet);
-                    }
-                },
+                }
             }
         }
     }
 
     /// Sends, for so long as the output takes anything.
     fn push(&mut self, mut frames: Vec<Frame>) {
+        if self.out.is_none() && self.down_since.elapsed() >= REST {
+            self.down_since = Instant::now();
+            self.out = self.output.open(&self.receiver).ok();
+        }
+        let Some(out) = &mut self.out else {
+            return self.lose(frames);
+        };
+        if frames.is_empty() && out.sending() == 0 {
+            return;
+        }
         let until = Instant::now() + PUSH;
+        let mut is_down = false;
         loop {
-            self.out.send(&mut self.receiver.pool, &mut frames);
-            let done = match self.out.flush() {
+            out.send(&mut self.receiver.pool, &mut frames);
+            let done = match out.flush() {
                 Ok(done) => done,
-                Err(error) if is_gone(&error) => break,
+                Err(error) if is_gone(&error) => {
+                    is_down = true;
+                    break;
+                }
                 Err(_) => false,
             };
-            self.out.reap(&mut self.receiver.pool);
+            out.reap(&mut self.receiver.pool);
             if done && frames.is_empty() || Instant::now() >= until {
                 break;
             }
         }
-        let lost = frames.iter().filter(|frame| !frame.has_more()).count() as u64;
-        self.counts.lost += lost;
+        let refused = out.take_refused();
+        self.counts.lose(refused);
+        if is_down {
+            // What the socket still had goes with it: sent later, it would be old.
+            let unsent = out.unsent() as u64;
+            self.counts.lose(unsent);
+            self.out = None;
+            self.down_since = Instant::now();
+            self.receiver.pool.abandon();
+        }
+        self.lose(frames);
+    }
+
+    fn lose(&mut self, frames: Vec<Frame>) {
+        self.counts.lose(count(&frames));
         self.receiver.free_all(frames);
     }
 }
 
-fn is_probe(bytes: &[u8]) -> bool {
-    bytes.get(12..14) == Some(&PROBE)
+/// Whole packets.
+fn count(frames: &[Frame]) -> u64 {
+    frames.iter().filter(|frame| !frame.has_more()).count() as u64
 }
 
 /// The buffers of one packet.
@@ -237,13 +307,18 @@ impl IntoIterator for Parts {
 }
 
 /// Puts a changed packet together again: in place, or from `bytes`. It comes back as it was when it does not fit.
-fn change(receiver: &mut Receiver, mut packet: Parts, bytes: Option<Vec<u8>>) -> Result<Parts, Parts> {
+fn change(
+    receiver: &mut Receiver,
+    mut packet: Parts,
+    bytes: Option<Vec<u8>>,
+    longest: usize,
+) -> Result<Parts, Parts> {
     let Some(mut bytes) = bytes else {
         checksums::complete(receiver.pool.bytes_mut(&mut packet.first));
         return Ok(packet);
     };
     checksums::complete(&mut bytes);
-    match receiver.pool.rewrite(&mut packet.first, &mut packet.rest, &bytes) {
+    match receiver.pool.rewrite(&mut packet.first, &mut packet.rest, &bytes, longest) {
         true => Ok(packet),
         false => Err(packet),
     }
