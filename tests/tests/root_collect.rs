@@ -81,19 +81,25 @@ fn root_each_tunnel_is_received_whole() -> Result<()> {
     ensure!(scene.node.ping(COLLECTOR_V6, 1, 8)? == 1, "IPv6 underlay");
     let node = Node::open(&scene.node, &scratch, Hook::Auto)?;
     let file = scratch.path().join("all.pcapng");
-    for (kind, (word, id, name)) in kinds() {
+    // By AF_XDP, and by packet sockets.
+    let sources = [None, Some("--af-packet")];
+    for ((kind, (word, id, name)), source) in
+        kinds().into_iter().flat_map(|kind| sources.map(|source| (kind, source)))
+    {
         let targets = [tunnel(COLLECTOR_V4, kind)?, tunnel(COLLECTOR_V6, kind)?];
         let wishes = targets.iter().zip(["v4", "v6"]);
         let wishes =
             wishes.map(|(target, name)| both(&scene, name, target.clone(), SessionOptions::default()));
         node.apply(&mirrors(&scene, wishes.collect()))?;
         let path = file.to_string_lossy();
-        let collecting =
-            Collecting::start(&scene.collector, scratch.path(), &["-w", &path, "--reorder", "64"])?;
+        let words: Vec<&str> = ["-w", &path, "--reorder", "64"].into_iter().chain(source).collect();
+        let collecting = Collecting::start(&scene.collector, scratch.path(), &words)?;
+        let before: Vec<u64> =
+            targets.iter().map(|target| Ok(node.session(target)?.sent_packets)).collect::<Result<_>>()?;
         stream(&scene, COUNT, 400, word.len() % 2 == 0)?;
         let summary = collecting.stop()?;
-        for (target, v6) in targets.iter().zip([false, true]) {
-            let sent = node.session(target)?.sent_packets;
+        for ((target, v6), before) in targets.iter().zip([false, true]).zip(before) {
+            let sent = node.session(target)?.sent_packets - before;
             assert_eq!(sent, 2 * COUNT, "{target}");
             let one = session(&summary, word, id, v6)?;
             assert_eq!((one["frames"].as_u64(), count(one, "lost")), (Some(sent), 0), "{one:#}");
