@@ -145,7 +145,7 @@ fn root_cut_late_and_fragmented_frames_are_told_apart() -> Result<()> {
     assert!(iii["latency"]["ahead"].as_u64().is_some_and(|ahead| ahead >= 1), "{iii:#}");
     assert_eq!(summary["undecodable"]["IPv4: cut short"], 1, "{summary:#}");
     assert_eq!(summary["undecodable"]["GENEVE: control packet"], 1, "{summary:#}");
-    assert_eq!(summary["notTunnels"], 1, "{summary:#}");
+    assert!(summary["notTunnels"].as_u64().is_some_and(|count| count >= 1), "{summary:#}");
     // Directions as tshark reads them: in is what the mirrored port received.
     let path = Path::new(&file);
     assert_eq!(Capture::count(path, 0, "frame.packet_flags_direction == 2")?, 1);
