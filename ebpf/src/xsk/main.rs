@@ -62,16 +62,16 @@ fn collect(config: &ConfigRow, queue: &Queue, frame: &Frame) -> u32 {
         Part::First => {
             let verdict = queue.give(config, frame);
             if verdict == xdp_action::XDP_REDIRECT {
-                let _ = maps::FRAGMENTS.insert(&key, now, 0);
+                let _ = maps::FRAGMENTS.insert(key, now, 0);
             }
             verdict
         }
         // Identifications come again.
         Part::OtherFirst => {
-            let _ = maps::FRAGMENTS.remove(&key);
+            let _ = maps::FRAGMENTS.remove(key);
             xdp_action::XDP_PASS
         }
-        Part::Later => match maps::FRAGMENTS.get_ptr(&key) {
+        Part::Later => match maps::FRAGMENTS.get_ptr(key) {
             // SAFETY: an aligned word of a row that the kernel keeps while the program runs.
             Some(since) if now.wrapping_sub(unsafe { *since }) < xsk::FRAGMENT_TIME => {
                 queue.give(config, frame)
