@@ -3,6 +3,8 @@
 //! INPUT and OUTPUT are the ports that a redirect's `targetPort` and `returnPort` name. While it is not at work,
 //! frames are dropped.
 
+#![expect(clippy::print_stdout, reason = "the example's result")]
+
 use std::time::Duration;
 
 use aho_corasick::AhoCorasick;

@@ -3,6 +3,8 @@
 //! INPUT and OUTPUT are the ports that a redirect's `targetPort` and `returnPort` name. With 0 seconds it works
 //! until it is killed; frames then pass uninspected.
 
+#![expect(clippy::print_stdout, reason = "the example's result")]
+
 use std::time::Duration;
 
 use anyhow::{Context, Result};
