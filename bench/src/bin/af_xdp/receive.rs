@@ -77,9 +77,6 @@ pub fn run(how: How, interface: &str) -> Result<()> {
         .iter()
         .map(|tally| json!({"behind": tally.behind, "dead": tally.dead, "kernel": format!("{:?}", tally.kernel)}))
         .collect();
-    println!(
-        "{}",
-        json!({"kind": "Summary", "delivered": kept, "undecodable": undecodable, "lost": lost})
-    );
+    println!("{}", json!({"kind": "Summary", "delivered": kept, "undecodable": undecodable, "lost": lost}));
     Ok(())
 }

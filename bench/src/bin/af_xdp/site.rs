@@ -38,7 +38,18 @@ impl Site {
     /// Lays a cable. `number` makes its names.
     pub fn lay(&self, number: usize) -> Result<Cable> {
         let (from, to) = (format!("out{number}"), format!("in{number}"));
-        self.from.ip(&["link", "add", &from, "type", "veth", "peer", "name", &to, "netns", self.to.name()])?;
+        self.from.ip(&[
+            "link",
+            "add",
+            &from,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            &to,
+            "netns",
+            self.to.name(),
+        ])?;
         self.from.ip(&["link", "set", &from, "up"])?;
         self.to.ip(&["link", "set", &to, "up"])?;
         // XDP frames reach the other end of a veth pair only with NAPI there, which GRO switches on.

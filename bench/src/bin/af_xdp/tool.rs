@@ -50,7 +50,8 @@ pub fn all() -> Result<Vec<Tool>> {
 
 impl Tool {
     fn is_there(&self) -> bool {
-        let mut words = self.words.iter().take_while(|word| *word != "-p" && *word != "-i" && !word.starts_with("--"));
+        let mut words =
+            self.words.iter().take_while(|word| *word != "-p" && *word != "-i" && !word.starts_with("--"));
         let program = words.next().map(PathBuf::from).unwrap_or_default();
         // A podwire without that command says so.
         let wants: Vec<&String> = words.filter(|word| *word == "collect").collect();
@@ -110,7 +111,8 @@ impl Drop for Running {
 }
 
 fn tcpdump(said: &str) -> Option<u64> {
-    let line = said.lines().find(|line| line.contains(" packets captured") || line.contains(" packet captured"))?;
+    let line =
+        said.lines().find(|line| line.contains(" packets captured") || line.contains(" packet captured"))?;
     line.split(' ').next()?.parse().ok()
 }
 

@@ -78,10 +78,8 @@ pub fn measure(plan: Plan, rival: Option<&Path>) -> Result<Vec<Row>> {
     let site = Site::new()?;
     let books = Books::open(&site.to)?;
     let mut lanes = lanes(&site, plan, rival)?;
-    let mut rows: Vec<Row> = lanes
-        .iter()
-        .map(|lane| Row { name: lane.name, rates: Vec::new(), work: Vec::new() })
-        .collect();
+    let mut rows: Vec<Row> =
+        lanes.iter().map(|lane| Row { name: lane.name, rates: Vec::new(), work: Vec::new() }).collect();
     for round in 0..=plan.rounds {
         for turn in 0..lanes.len() {
             let index = (turn + round) % lanes.len();

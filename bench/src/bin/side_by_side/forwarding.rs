@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use self::ping_pong::{Carrier, PingPong};
 use self::side::{Side, WAYS};
-use podwire_bench::spread::Spread;
 use crate::target::Target;
+use podwire_bench::spread::Spread;
 
 /// Where the ends of a stream run. Left to itself the scheduler puts them on one processor or on two as it likes, and
 /// that is what would be measured.

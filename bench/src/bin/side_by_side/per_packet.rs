@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::contender::{Contender, NOTHING, Sink};
+use crate::scene::{self, Scene, tap};
 use podwire_bench::frame;
 use podwire_bench::generator::Generator;
-use crate::scene::{self, Scene, tap};
 use podwire_bench::spread::Spread;
 
 /// What has not come by now is lost, when no counter has moved for so long.

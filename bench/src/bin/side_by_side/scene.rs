@@ -12,8 +12,8 @@ use podwire_datapath::{Desired, Endpoint, Hook, Mirror, SessionOptions, Target};
 use podwire_harness::{COLLECTOR_V4, NODE_V4, NetNs, Pod, Scratch, Topology, TopologyOptions};
 use podwire_tests::node::Node;
 
-use podwire_bench::books::Books;
 use crate::contender::{Contender, Way};
+use podwire_bench::books::Books;
 use podwire_bench::generator::{self, Outlet, ifindex};
 use podwire_bench::kernel::{Attached, Program};
 

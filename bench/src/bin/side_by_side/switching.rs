@@ -12,14 +12,14 @@ use podwire_harness::{COLLECTOR_V4, RawSocket, Scratch, Topology, TopologyOption
 use podwire_tests::node::Node;
 use serde::Serialize;
 
+use crate::ovs::{Copies, Switch};
+use crate::scene::{self, PODWIRE_PORT};
+use crate::target::Target;
 use podwire_bench::books::Books;
 use podwire_bench::frame;
 use podwire_bench::generator::{self, Generator};
 use podwire_bench::kernel::Attached;
-use crate::ovs::{Copies, Switch};
-use crate::scene::{self, PODWIRE_PORT};
 use podwire_bench::spread::Spread;
-use crate::target::Target;
 
 const MTU: u32 = 1600;
 const TAP: &str = "tap0";

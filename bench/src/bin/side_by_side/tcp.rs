@@ -10,8 +10,8 @@ use podwire_tests::node::Node;
 use serde::Serialize;
 
 use crate::scene::{self, PODWIRE_PORT};
-use podwire_bench::spread::Spread;
 use crate::target::Target;
+use podwire_bench::spread::Spread;
 
 const MTU: u32 = 1600;
 const VXLAN: &str = "kernel-vxlan";
