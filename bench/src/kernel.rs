@@ -135,9 +135,3 @@ pub fn go_first() {
     // SAFETY: takes numbers only. Without the right to it, the run is noisier, and that is all.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
-
-/// The same for any thread.
-pub fn put_first(thread: u32) {
-    // SAFETY: as above.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, -20) };
-}

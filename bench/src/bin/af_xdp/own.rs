@@ -18,10 +18,14 @@ use crate::site::{Worker, pin};
 /// Frames that are handed over at once, as many as the rival's.
 const BATCH: usize = 64;
 
+/// The thread is idle when nothing came for so long.
+const IDLE: Duration = Duration::from_millis(5);
+
 /// What both sides share.
 #[derive(Default)]
 struct Shared {
     packets: AtomicU64,
+    passed: AtomicU64,
     go: AtomicBool,
     end: AtomicBool,
 }
@@ -43,12 +47,16 @@ impl Own {
             ready()?;
             while !shared.end.load(Ordering::Relaxed) {
                 for receiver in &mut front.receivers {
-                    let mut batch = receiver.receive(Duration::from_millis(100))?;
+                    let mut batch = receiver.receive(IDLE)?;
                     let mut count = 0;
                     while batch.next().is_some() {
                         count += 1;
                     }
                     drop(batch);
+                    if count == 0 {
+                        let tally = receiver.tally();
+                        shared.passed.store(tally.behind + tally.dead, Ordering::Relaxed);
+                    }
                     let packets = shared.packets.load(Ordering::Relaxed);
                     shared.packets.store(packets + count, Ordering::Relaxed);
                 }
@@ -110,6 +118,11 @@ impl Own {
     /// Packets received, or sent.
     pub fn packets(&self) -> u64 {
         self.shared.packets.load(Ordering::Relaxed)
+    }
+
+    /// Packets that the program gave to the stack; as it was when the thread was last idle.
+    pub fn passed(&self) -> u64 {
+        self.shared.passed.load(Ordering::Relaxed)
     }
 
     /// Has it send, or stop.

@@ -37,6 +37,8 @@ pub struct Plan {
 pub struct Figure {
     pub offered: u64,
     pub received: u64,
+    /// Of those that were not received: given to the stack by podwire's program.
+    pub passed: u64,
     /// Packets per second that were received, a value for each round.
     pub rates: Vec<f64>,
     /// Processor time per packet received in ns: the receiving kernel's, or with the generator's where they share a
@@ -69,6 +71,13 @@ impl Receiver {
         match self {
             Self::Own(own) => Ok(own.packets()),
             Self::Rival(rival) => rival.packets(),
+        }
+    }
+
+    fn passed(&self) -> u64 {
+        match self {
+            Self::Own(own) => own.passed(),
+            Self::Rival(_) => 0,
         }
     }
 
@@ -158,6 +167,7 @@ fn each(
 struct Run {
     sent: pace::Sent,
     received: u64,
+    passed: u64,
     kernel: u64,
     worker: u64,
 }
@@ -166,10 +176,12 @@ impl Lane {
     fn run(&mut self, send: impl FnOnce(&Self) -> Result<pace::Sent>) -> Result<Run> {
         let worker = self.receiver.worker();
         let before = (self.receiver.packets()?, worker.time()?, self.kernel_time()?);
+        let passed = self.receiver.passed();
         let sent = send(self)?;
         self.settle()?;
         Ok(Run {
             received: self.receiver.packets()? - before.0,
+            passed: self.receiver.passed() - passed,
             worker: worker.time()? - before.1,
             kernel: if self.kernel.is_some() { self.kernel_time()? - before.2 } else { sent.work },
             sent,
@@ -185,7 +197,7 @@ impl Lane {
         let mut last = None;
         while last != Some(self.receiver.packets()?) {
             last = Some(self.receiver.packets()?);
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(30));
         }
         Ok(())
     }
@@ -198,6 +210,7 @@ impl Figure {
         }
         self.offered += run.sent.frames;
         self.received += run.received;
+        self.passed += run.passed;
         self.rates.push(run.received as f64 / run.sent.time.as_secs_f64());
         self.kernel.push(run.kernel as f64 / run.received as f64);
         self.worker.push(run.worker as f64 / run.received as f64);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use podwire_bench::generator::{Outlet, PROCESSOR, ifindex};
-use podwire_bench::kernel::{Attached, Program, put_first};
+use podwire_bench::kernel::{Attached, Program};
 use podwire_harness::NetNs;
 
 /// The processor of whoever receives.
@@ -69,7 +69,7 @@ impl Site {
     }
 
     /// Has the kernel receive at a cable's end on a thread of its own, on the receiver's processor, as a network
-    /// card's interrupts would be bound there. Else it receives where frames are sent.
+    /// card's interrupts would be bound there, and before other work. Else it receives where frames are sent.
     pub fn receive_apart(&self, cable: &Cable, apart: bool) -> Result<Option<Worker>> {
         let knob = format!("echo {} > /sys/class/net/{}/threaded", u8::from(apart), cable.to);
         podwire_harness::run_ok(&["ip", "netns", "exec", self.to.name(), "sh", "-c", &knob])
@@ -81,7 +81,8 @@ impl Site {
         while since.elapsed() < Duration::from_secs(2) {
             if let Some(worker) = Worker::named(&format!("napi/{}-", cable.to)) {
                 pin(worker.0, RECEIVER)?;
-                put_first(worker.0.unsigned_abs());
+                // An interrupt does not wait for a program to be at its end either.
+                podwire_harness::run_ok(&["chrt", "-f", "-p", "1", &worker.0.to_string()])?;
                 return Ok(Some(worker));
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -12,8 +12,8 @@ fn median(values: &[f64]) -> f64 {
 /// The table of what is received.
 pub fn rx(rows: &[receiving::Row], floor: f64) {
     println!(
-        "{:<14} {:<30} {:>9} {:>9} {:>9} {:>7} {:>10} {:>10}",
-        "WHO", "HOW", "P25", "PER-SEC", "P75", "LOST-%", "KERNEL-NS", "WORKER-NS"
+        "{:<10} {:<30} {:>8} {:>8} {:>8} {:>7} {:>9} {:>10} {:>10}",
+        "WHO", "HOW", "P25", "PER-SEC", "P75", "LOST-%", "TO-STACK", "KERNEL-NS", "WORKER-NS"
     );
     let ways = [
         ("two processors, all it takes", (|row| &row.burst) as fn(&receiving::Row) -> &receiving::Figure),
@@ -25,12 +25,13 @@ pub fn rx(rows: &[receiving::Row], floor: f64) {
             let figure = figure(row);
             let rate = Spread::of(figure.rates.iter().copied());
             println!(
-                "{:<14} {how:<30} {:>9.0} {:>9.0} {:>9.0} {:>7.2} {:>10.0} {:>10.0}",
+                "{:<10} {how:<30} {:>8.0} {:>8.0} {:>8.0} {:>7.2} {:>9} {:>10.0} {:>10.0}",
                 row.name,
                 rate.p25,
                 rate.median,
                 rate.p75,
                 figure.lost(),
+                figure.passed,
                 median(&figure.kernel),
                 median(&figure.worker)
             );

@@ -34,9 +34,9 @@ pub fn all() -> Result<Vec<Tool>> {
     let collect = own.with_file_name("podwire");
     let (own, collect) = (own.to_string_lossy().into_owned(), collect.to_string_lossy().into_owned());
     let tools = [
-        (TCPDUMP, format!("tcpdump -p -n -i IF -s 0 -w /dev/null"), tcpdump as fn(&str) -> Option<u64>),
-        ("tcpdump -B 4096 -w /dev/null", format!("tcpdump -p -n -i IF -s 0 -B 4096 -w /dev/null"), tcpdump),
-        ("dumpcap -w /dev/null", format!("dumpcap -p -q -i IF -w /dev/null"), dumpcap),
+        (TCPDUMP, "tcpdump -p -n -i IF -s 0 -w /dev/null".to_owned(), tcpdump as fn(&str) -> Option<u64>),
+        ("tcpdump -B 4096 -w /dev/null", "tcpdump -p -n -i IF -s 0 -B 4096 -w /dev/null".to_owned(), tcpdump),
+        ("dumpcap -w /dev/null", "dumpcap -p -q -i IF -w /dev/null".to_owned(), dumpcap),
         ("podwire xsk, counted", format!("{own} receive count IF"), summary),
         (PCAPNG, format!("{own} receive pcapng IF"), summary),
         (COLLECT, format!("{collect} collect --interface IF -w /dev/null --output json"), summary),
