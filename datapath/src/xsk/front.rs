@@ -6,7 +6,7 @@ use podwire_core::xsk::QUEUES;
 
 use super::options::{Attached, Options};
 use super::program::{Program, Work};
-use super::receiver::{Receiver, Tally, buffer_size};
+use super::receiver::{Receiver, Tally};
 use crate::collect::Wanted;
 use crate::error::{Context, Error};
 use crate::sys;
@@ -34,8 +34,7 @@ impl Front {
         lock_enough();
         let frame = longest_frame(interface)?;
         let mut program = Program::load(interface, None)?;
-        let room = buffer_size(frame) - super::memory::HEADROOM;
-        program.configure(&Work::Collect(wanted.clone()), room, options.patience)?;
+        program.configure(&Work::Collect(wanted.clone()), frame, options.patience)?;
         let mut receivers = (0..queues(interface))
             .map(|queue| Receiver::open(&program, interface, queue, frame, options))
             .collect::<Result<Vec<_>, Error>>()?;

@@ -118,14 +118,18 @@ impl Heart {
     }
 
     /// Books what an earlier worker had in hand as lost, and begins anew. The program hands nothing over meanwhile.
-    pub(super) fn begin(&self) {
+    /// `single`: no packet takes more than one buffer.
+    pub(super) fn begin(&self, single: bool) {
         self.stop();
         // A packet that still saw the earlier worker alive is through afterwards.
         wait_for_packets();
         let row = self.read();
-        let lost = row.handed_packets.saturating_sub(row.taken_packets);
+        let lost = row.handed().saturating_sub(row.taken_packets);
         field!(self, lost_packets).store(row.lost_packets + lost, Ordering::Release);
-        field!(self, taken_packets).store(row.handed_packets, Ordering::Release);
+        field!(self, taken_packets).store(row.handed(), Ordering::Release);
+        field!(self, handed_packets).store(row.handed(), Ordering::Release);
+        let since = if single { row.used } else { u64::MAX };
+        field!(self, single_since).store(since, Ordering::Release);
         field!(self, credit).store(row.used, Ordering::Release);
         self.tell(&QueueLosses::default());
     }
@@ -143,7 +147,7 @@ impl Heart {
             kernel_full: load(field!(self, kernel_full)),
             kernel_empty: load(field!(self, kernel_empty)),
             kernel_invalid: load(field!(self, kernel_invalid)),
-            spare: 0,
+            single_since: load(field!(self, single_since)),
             pad: [0; 6],
             used: load(field!(self, used)),
             handed_packets: load(field!(self, handed_packets)),

@@ -16,9 +16,10 @@ use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use podwire_core::xsk::{Action, ConfigRow, IdKey, IdKind, QUEUES, Role};
 
 use super::heart::{Heart, Rows};
+use super::memory::HEADROOM;
 use super::options::Attached;
 use super::port::Port;
-use super::receiver::Tally;
+use super::receiver::{Tally, buffer_size};
 use crate::collect::Wanted;
 use crate::error::{Context, Error, ErrorKind};
 use crate::maps::Row;
@@ -81,13 +82,15 @@ impl Program {
         Ok(Self { bpf, sockets, rows, interface, attached: None, folder: folder.map(Path::to_owned) })
     }
 
-    /// Says what to do, before any packet is looked at.
-    pub(super) fn configure(&mut self, work: &Work, room: u32, patience: Duration) -> Result<(), Error> {
+    /// Says what to do, before any packet is looked at. `frame` is the longest that can come.
+    pub(super) fn configure(&mut self, work: &Work, frame: u32, patience: Duration) -> Result<(), Error> {
+        let room = buffer_size(frame) - HEADROOM;
+        let buffers = if frame <= room { 1 } else { PIECES };
         let patience = patience.as_nanos() as u64;
-        let mut row = ConfigRow { patience, room, buffers: PIECES, ..NOTHING };
+        let mut row = ConfigRow { patience, room, buffers, ..NOTHING };
         match work {
             Work::Collect(wanted) => {
-                row = ConfigRow { patience, room, buffers: PIECES, ..filter(wanted)? };
+                row = ConfigRow { patience, room, buffers, ..filter(wanted)? };
                 self.ask_for(wanted)?;
             }
             Work::Inspect { out, action } => {

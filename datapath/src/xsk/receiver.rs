@@ -57,7 +57,7 @@ impl Tally {
     pub(super) fn of(heart: &Heart) -> Self {
         let row = heart.read();
         Self {
-            handed: row.handed_packets,
+            handed: row.handed(),
             taken: row.taken_packets,
             lost_with_worker: row.lost_packets,
             dead: row.dead_packets,
@@ -130,7 +130,7 @@ impl Receiver {
 
     /// Takes over from whoever had the queue before. From now on packets come.
     pub(super) fn begin(&mut self, program: &mut Program) -> Result<(), Error> {
-        self.heart.begin();
+        self.heart.begin(!self.port.binding().several_buffers);
         self.go_round();
         program.enter(self.queue, &self.port)
     }
@@ -173,7 +173,7 @@ impl Receiver {
     /// Whether packets are in the kernel's hands or the worker's.
     pub(super) fn is_idle(&self) -> bool {
         let row = self.heart.read();
-        row.handed_packets == row.taken_packets
+        row.handed() == row.taken_packets
     }
 
     fn fetch(&mut self, wait: Duration) -> Result<(), Error> {

@@ -38,12 +38,22 @@ pub struct ConfigRow {
     pub formats: u32,
     /// A bit for each [`IdKind`] of which only the identifiers in `XSK_IDS` are asked for.
     pub by_id: u32,
-    /// Largest number of buffers that one packet may need; a longer one is treated as if the worker were behind.
+    /// Largest number of buffers that one packet may need; a longer one is treated as if the worker were behind. 1: no
+    /// packet is longer than a buffer, its length is not asked for, and [`QueueRow::used`] counts packets.
     pub buffers: u32,
     /// UDP destination ports of VXLAN, 0 for none.
     pub vxlan_ports: [u16; ConfigRow::PORTS],
     /// UDP destination ports of GENEVE, 0 for none.
     pub geneve_ports: [u16; ConfigRow::PORTS],
+}
+
+impl QueueRow {
+    /// Packets handed over.
+    pub const fn handed(&self) -> u64 {
+        let single =
+            if self.single_since == u64::MAX { 0 } else { self.used.wrapping_sub(self.single_since) };
+        self.handed_packets.wrapping_add(single)
+    }
 }
 
 impl ConfigRow {
@@ -68,7 +78,7 @@ pub struct QueueRow {
     pub pad: [u64; 6],
     /// Buffers' worth of packets that the program ever handed over.
     pub used: u64,
-    /// Packets handed over.
+    /// Packets handed over, but for those that [`Self::single_since`] is about.
     pub handed_packets: u64,
     /// Packets that met a dead worker.
     pub dead_packets: u64,
@@ -96,8 +106,8 @@ pub struct QueueRow {
     pub kernel_empty: u64,
     /// descriptors that it refused.
     pub kernel_invalid: u64,
-    /// Up to the end of the line.
-    pub spare: u64,
+    /// `used` when packets of one buffer each began, which only `used` counts; all ones where packets may take several.
+    pub single_since: u64,
 }
 
 /// Which identifier an [`IdKey`] is.

@@ -20,17 +20,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use podwire_core::abi::ABI_VERSION;
-use podwire_core::xsk::Action;
+use podwire_core::xsk::{Action, LAYOUT};
 
 pub use frame::{Inspected, Verdict};
 pub use worker::Counts;
 
 use super::front::{lock_enough, longest_frame, queues};
-use super::memory::HEADROOM;
 use super::options::Options;
 use super::program::{Program, Work};
-use super::receiver::{Receiver, Tally, buffer_size};
+use super::receiver::{Receiver, Tally};
 use crate::error::{Context, Error, ErrorKind};
 use crate::{netdev, sys};
 use worker::{Output, Shared, Worker};
@@ -130,8 +128,7 @@ impl Setup {
                 Worker::new(receiver, output, make(queue))
             })
             .collect::<Result<Vec<_>, Error>>()?;
-        let room = buffer_size(frame) - HEADROOM;
-        program.configure(&Work::Inspect { out, action }, room, self.options.patience)?;
+        program.configure(&Work::Inspect { out, action }, frame, self.options.patience)?;
         workers.iter_mut().try_for_each(|worker| worker.begin(program))?;
         program.attach()?;
         Ok(workers)
@@ -157,7 +154,7 @@ impl Setup {
             .context(|| format!("interface {}", self.input))?;
         let netns = sys::netns_cookie().context(|| "telling network namespaces apart".into())?;
         let all = self.bpffs.join("inspect");
-        let mine = format!("v{ABI_VERSION}-{netns:x}-");
+        let mine = format!("v{LAYOUT}-{netns:x}-");
         for entry in std::fs::read_dir(&all).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let old = name.strip_prefix(&mine).and_then(|index| index.parse::<u32>().ok());
