@@ -80,7 +80,8 @@ pub fn open(interface: &str, wanted: &Wanted) -> Result<Opened, Error> {
 
 #[cfg(feature = "xsk")]
 fn fastest(interface: &str, wanted: &Wanted) -> Result<Box<dyn Source>, String> {
-    let source = crate::xsk::XskSource::open(interface, wanted, &crate::xsk::Options::default());
+    let options = crate::xsk::Options { surplus: crate::xsk::Surplus::Drop, ..Default::default() };
+    let source = crate::xsk::XskSource::open(interface, wanted, &options);
     source.map(|source| Box::new(source) as Box<dyn Source>).map_err(|error| error.to_string())
 }
 

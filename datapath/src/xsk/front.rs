@@ -34,7 +34,7 @@ impl Front {
         lock_enough();
         let frame = longest_frame(interface)?;
         let mut program = Program::load(interface, None)?;
-        program.configure(&Work::Collect(wanted.clone()), frame, options.patience)?;
+        program.configure(&Work::Collect(wanted.clone(), options.surplus), frame, options.patience)?;
         let mut receivers = (0..queues(interface))
             .map(|queue| Receiver::open(&program, interface, queue, frame, options))
             .collect::<Result<Vec<_>, Error>>()?;

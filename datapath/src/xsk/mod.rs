@@ -39,7 +39,7 @@ pub use batch::{Batch, Received};
 pub use front::Front;
 pub use ledger::{Ledger, Place};
 pub use memory::Frame;
-pub use options::{Attached, Binding, Copying, Options};
+pub use options::{Attached, Binding, Copying, Options, Surplus};
 pub use packet::Packet;
 pub use pool::Pool;
 pub use port::{Port, QueueLosses};

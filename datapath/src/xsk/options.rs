@@ -14,12 +14,29 @@ pub struct Options {
     /// A worker that did not go round for so long counts as dead: its packets take the stated action. At least
     /// [`Self::LEAST_PATIENCE`]. A round has up to 64 frames.
     pub patience: Duration,
+    /// What becomes of a collector's packets while its worker lives and has no buffer for them.
+    pub surplus: Surplus,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { buffers: 4096, copying: Copying::Copy, patience: Duration::from_millis(40) }
+        Self {
+            buffers: 4096,
+            copying: Copying::Copy,
+            patience: Duration::from_millis(40),
+            surplus: Surplus::Stack,
+        }
     }
+}
+
+/// What becomes of a collector's packets while its worker lives and has no buffer for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Surplus {
+    /// They go on to the stack.
+    #[default]
+    Stack,
+    /// They are dropped, and counted: where nobody else wants them, the stack's work would take time from the worker.
+    Drop,
 }
 
 impl Options {

@@ -17,7 +17,7 @@ use podwire_core::xsk::{Action, ConfigRow, IdKey, IdKind, QUEUES, Role};
 
 use super::heart::{Heart, Rows};
 use super::memory::HEADROOM;
-use super::options::Attached;
+use super::options::{Attached, Surplus};
 use super::port::Port;
 use super::receiver::{Tally, buffer_size};
 use crate::collect::Wanted;
@@ -35,7 +35,7 @@ const PIECES: u32 = 18;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// Tunnel packets are the workers', the rest is the stack's.
-    Collect(Wanted),
+    Collect(Wanted, Surplus),
     /// All packets are the workers'; without one they leave by the device of this index, or are dropped.
     Inspect {
         /// The device, and whether packets leave by it uninspected.
@@ -89,13 +89,18 @@ impl Program {
         let patience = patience.as_nanos() as u64;
         let mut row = ConfigRow { patience, room, buffers, ..NOTHING };
         match work {
-            Work::Collect(wanted) => {
+            Work::Collect(wanted, surplus) => {
                 row = ConfigRow { patience, room, buffers, ..filter(wanted)? };
+                row.behind = match surplus {
+                    Surplus::Stack => Action::Pass as u32,
+                    Surplus::Drop => Action::Drop as u32,
+                };
                 self.ask_for(wanted)?;
             }
             Work::Inspect { out, action } => {
                 row.role = Role::Inspector as u32;
                 row.action = *action as u32;
+                row.behind = *action as u32;
                 let map = take(&mut self.bpf, "XSK_BYPASS")?;
                 let mut bypass = DevMap::try_from(map).context(|| "map XSK_BYPASS".into())?;
                 bypass.set(0, *out, None, 0).context(|| "writing map XSK_BYPASS".into())?;
@@ -245,6 +250,8 @@ const NOTHING: ConfigRow = ConfigRow {
     formats: 0,
     by_id: 0,
     buffers: 0,
+    behind: Action::Pass as u32,
+    pad: 0,
     vxlan_ports: [0; ConfigRow::PORTS],
     geneve_ports: [0; ConfigRow::PORTS],
 };

@@ -27,7 +27,11 @@ pub fn to_worker(ctx: XdpContext) -> u32 {
     let frame = Frame::of(&ctx);
     let Some(queue) = Queue::of(&ctx) else {
         // A queue beyond those that can have a worker is one without: an inspector's action holds for it too.
-        return if config.role == Role::Inspector as u32 { queue::act(config) } else { xdp_action::XDP_PASS };
+        return if config.role == Role::Inspector as u32 {
+            queue::act(config.action)
+        } else {
+            xdp_action::XDP_PASS
+        };
     };
     if config.role == Role::Inspector as u32 {
         return queue.give(config, &frame);

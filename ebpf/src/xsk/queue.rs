@@ -35,12 +35,12 @@ impl Queue {
         let single = config.buffers == 1;
         let buffers = if single { 1 } else { credit::buffers(frame.len(), config.room) };
         if buffers > config.buffers {
-            return self.without(config, |row| field!(row, long_packets));
+            return self.without(config.action, |row| field!(row, long_packets));
         }
         let now = now();
         match admit(self, now, config.patience, buffers as u64) {
-            Admission::Dead => self.without(config, |row| field!(row, dead_packets)),
-            Admission::Behind => self.without(config, |row| field!(row, behind_packets)),
+            Admission::Dead => self.without(config.action, |row| field!(row, dead_packets)),
+            Admission::Behind => self.without(config.behind, |row| field!(row, behind_packets)),
             Admission::Handed => match maps::SOCKETS.redirect(self.index, xdp_action::XDP_ABORTED as u64) {
                 Ok(verdict) => {
                     // Each atomic addition is some nanoseconds of a packet's time.
@@ -51,7 +51,7 @@ impl Queue {
                 }
                 Err(_) => {
                     let _ = self.add_used((buffers as u64).wrapping_neg());
-                    self.without(config, |row| field!(row, unbound_packets))
+                    self.without(config.action, |row| field!(row, unbound_packets))
                 }
             },
         }
@@ -64,9 +64,9 @@ impl Queue {
     }
 
     #[inline(always)]
-    fn without(&self, config: &ConfigRow, counter: impl FnOnce(*mut QueueRow) -> *mut u64) -> u32 {
+    fn without(&self, action: u32, counter: impl FnOnce(*mut QueueRow) -> *mut u64) -> u32 {
         self.count(counter);
-        let verdict = act(config);
+        let verdict = act(action);
         if verdict == xdp_action::XDP_DROP {
             self.count(|row| field!(row, dropped_packets));
         }
@@ -90,11 +90,11 @@ pub fn now() -> u64 {
 
 /// What shall be done with a frame that no worker takes.
 #[inline(always)]
-pub fn act(config: &ConfigRow) -> u32 {
-    if config.action == Action::Bypass as u32 {
+pub fn act(action: u32) -> u32 {
+    if action == Action::Bypass as u32 {
         return maps::BYPASS.redirect(0, xdp_action::XDP_DROP as u64).unwrap_or(xdp_action::XDP_DROP);
     }
-    if config.action == Action::Drop as u32 {
+    if action == Action::Drop as u32 {
         return xdp_action::XDP_DROP;
     }
     xdp_action::XDP_PASS

@@ -41,6 +41,10 @@ pub struct ConfigRow {
     /// Largest number of buffers that one packet may need; a longer one is treated as if the worker were behind. 1: no
     /// packet is longer than a buffer, its length is not asked for, and [`QueueRow::used`] counts packets.
     pub buffers: u32,
+    /// [`Action`] as a number, for packets that meet a living worker without buffers.
+    pub behind: u32,
+    /// Up to the end of the row.
+    pub pad: u32,
     /// UDP destination ports of VXLAN, 0 for none.
     pub vxlan_ports: [u16; ConfigRow::PORTS],
     /// UDP destination ports of GENEVE, 0 for none.
@@ -154,7 +158,7 @@ pub struct FragmentKey {
 }
 
 const _: () = {
-    assert!(size_of::<ConfigRow>() == 48);
+    assert!(size_of::<ConfigRow>() == 56);
     assert!(size_of::<QueueRow>() == 192);
     assert!(core::mem::offset_of!(QueueRow, used) == 64);
     assert!(core::mem::offset_of!(QueueRow, taken_packets) == 128);
