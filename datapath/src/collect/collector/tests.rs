@@ -8,17 +8,17 @@ use proptest::prelude::*;
 
 use super::{Collector, Options};
 use crate::collect::samples::{inner, outer, tunnels};
-use crate::collect::{Callback, Frame, Kind, Pair, Received, Report, Session, Wanted, window};
+use crate::collect::{Callback, Frame, Kind, Pair, Received, Report, Session, Sink, Wanted, window};
 
 type Seen = Rc<RefCell<Vec<(String, Option<u32>, Vec<u8>)>>>;
 
-fn collector(options: Options) -> (Collector<Callback<impl FnMut(&Session, &Frame<'_>)>>, Seen) {
+fn collector(options: Options) -> (Collector<Box<dyn Sink>>, Seen) {
     let seen = Seen::default();
     let keep = seen.clone();
     let callback = Callback(move |session: &Session, frame: &Frame<'_>| {
         keep.borrow_mut().push((session.name(), frame.sequence, frame.data().to_vec()));
     });
-    (Collector::new(options, callback), seen)
+    (Collector::new(options, Box::new(callback)), seen)
 }
 
 fn balanced(report: &Report) {

@@ -25,7 +25,7 @@ fn write(files: Files, compression: Compression, frames: u64) -> Result<()> {
         let frame = Frame {
             time: 1_700_000_000_000_000_000 + number,
             sequence: Some(number as u32),
-            direction: (number % 2 == 0).then_some(Direction::Egress),
+            direction: (number.is_multiple_of(2)).then_some(Direction::Egress),
             truncated: false,
             payload: Payload::Borrowed(&data),
         };
@@ -62,7 +62,7 @@ fn read(path: &Path, compression: Compression) -> Result<Vec<u64>> {
                 let name = format!("erspan-iii-{}", number % 3);
                 assert!(interfaces[packet.interface_id as usize].contains(&name), "{interfaces:?}");
                 let flags = format!("{:?}", packet.options);
-                assert_eq!(flags.contains("Flags(2)"), number % 2 == 0, "{flags}");
+                assert_eq!(flags.contains("Flags(2)"), number.is_multiple_of(2), "{flags}");
                 frames.push(number);
             }
             Block::InterfaceStatistics(_) => statistics += 1,
