@@ -6,7 +6,7 @@
 //! A thread of its own, which runs while somebody captures. Who does not keep up loses frames, which are counted; nobody
 //! else does.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use crate::error::{Context, Error};
 use crate::maps::{Table, read_head};
 use crate::offload::complete_checksum;
-use crate::relay::{Booked, monotonic_ns, wait};
+use crate::relay::{Booked, monotonic_ns, take_some, wait};
 use crate::vlan::{TAG_LEN, with_tag};
 
 /// How long a frame waits at most: the datapath wakes the reader for large amounts only.
@@ -88,18 +88,27 @@ struct Routes {
     sessions: HashMap<u32, u32>,
     /// By reader.
     queues: HashMap<u32, Queue>,
+    /// Sessions whose capture is over: their pieces are of no use to who has the number next.
+    gone: HashSet<u32>,
 }
 
 impl Routes {
-    fn put(&self, head: &RelayRow, bytes: Vec<u8>) -> Outcome {
+    /// `bytes`: none where pieces had to make room for others before the last one came.
+    fn put(&self, head: &RelayRow, bytes: Option<Vec<u8>>) -> Outcome {
         let Some(reader) = self.sessions.get(&head.session) else {
             return Outcome::Lost(Reason::ReaderMissing);
         };
-        let (Some(queue), Some(frame)) = (self.queues.get(reader), frame(*reader, head, bytes)) else {
+        let Some(queue) = self.queues.get(reader) else {
             return Outcome::Lost(Reason::ReaderMissing);
         };
-        if !queue.put(frame) {
+        let Some(bytes) = bytes else {
             return Outcome::Lost(Reason::ReaderSlow);
+        };
+        let Some(frame) = frame(*reader, head, bytes) else {
+            return Outcome::Lost(Reason::Malformed);
+        };
+        if let Err(reason) = queue.put(frame) {
+            return Outcome::Lost(reason);
         }
         Outcome::Sent { bytes: head.whole, truncated: head.whole < head.original }
     }
@@ -112,14 +121,17 @@ struct Queue {
 }
 
 impl Queue {
-    fn put(&self, frame: Frame) -> bool {
+    fn put(&self, frame: Frame) -> Result<(), Reason> {
         let size = frame.size();
-        if self.waiting.fetch_add(size, Ordering::Relaxed) + size <= QUEUE && self.frames.send(frame).is_ok()
-        {
-            return true;
-        }
+        let lost = if self.waiting.fetch_add(size, Ordering::Relaxed) + size > QUEUE {
+            Reason::ReaderSlow
+        } else if self.frames.send(frame).is_err() {
+            Reason::ReaderMissing
+        } else {
+            return Ok(());
+        };
         self.waiting.fetch_sub(size, Ordering::Relaxed);
-        false
+        Err(lost)
     }
 }
 
@@ -141,7 +153,7 @@ impl Reader {
             ring,
             counters,
             clock,
-            parts: BTreeMap::new(),
+            parts: Parts::default(),
             routes: routes.clone(),
             end: end.clone(),
         };
@@ -174,7 +186,10 @@ impl Reader {
 
     /// Says which sessions there are, with the numbers of their readers.
     pub(crate) fn set_sessions(&self, sessions: HashMap<u32, u32>) {
-        lock(&self.routes).sessions = sessions;
+        let routes = &mut *lock(&self.routes);
+        let old = std::mem::replace(&mut routes.sessions, sessions);
+        let over = old.into_iter().filter(|(session, reader)| routes.sessions.get(session) != Some(reader));
+        routes.gone.extend(over.map(|(session, _)| session));
     }
 }
 
@@ -196,8 +211,7 @@ struct Worker {
     ring: RingBuf<MapData>,
     counters: Table<SessionCounters>,
     clock: Table<u64>,
-    /// Frames of which pieces are missing, by session and number.
-    parts: BTreeMap<(u32, u32), Vec<u8>>,
+    parts: Parts,
     routes: Arc<Mutex<Routes>>,
     end: Arc<AtomicBool>,
 }
@@ -221,49 +235,80 @@ impl Worker {
     /// Takes pieces; says whether there may be more.
     fn drain(&mut self) -> bool {
         let mut booked = Booked::default();
-        let mut left = BATCH;
-        while left > 0
-            && let Some(record) = self.ring.next()
-        {
-            left -= 1;
-            let Some(head) = read_head::<RelayRow>(&record) else {
-                continue;
+        self.parts.forget(&std::mem::take(&mut lock(&self.routes).gone));
+        let more = take_some(&mut self.ring, BATCH, |record| {
+            let Some(head) = read_head::<RelayRow>(record) else {
+                return;
             };
             let piece = record.get(size_of::<RelayRow>()..).unwrap_or_default();
-            let Some(bytes) = put_together(&mut self.parts, &head, piece) else {
-                continue;
-            };
-            drop(record);
-            booked.take(head.session, &lock(&self.routes).put(&head, bytes));
-        }
+            if let Some(bytes) = self.parts.put(&head, piece) {
+                booked.take(head.session, &lock(&self.routes).put(&head, bytes));
+            }
+        });
         booked.write(&mut self.counters);
-        left == 0
+        more
     }
 }
 
-/// The frame's bytes, when this was its last piece. Of a frame that the ring had no room for, pieces may be left: they
-/// make room for others.
-fn put_together(parts: &mut BTreeMap<(u32, u32), Vec<u8>>, head: &RelayRow, piece: &[u8]) -> Option<Vec<u8>> {
-    let (key, whole) = ((head.session, head.sequence), head.whole as usize);
-    if head.offset == 0 && piece.len() >= whole {
-        return Some(piece.get(..whole)?.to_vec());
-    }
-    if head.offset == 0 {
-        if parts.len() >= PARTS {
-            parts.pop_first();
+/// Frames of which pieces are missing. Of a frame that the ring had no room for, pieces may be left: the oldest make room
+/// for others. The datapath has counted such a frame as lost; of one that it handed over, the last piece comes.
+#[derive(Default)]
+struct Parts {
+    /// By session and number: the bytes, and how many had begun before.
+    frames: HashMap<(u32, u32), (u64, Vec<u8>)>,
+    by_age: BTreeMap<u64, (u32, u32)>,
+    begun: u64,
+}
+
+impl Parts {
+    /// Takes a piece. With the last one: the frame's bytes, or none when earlier pieces are gone.
+    fn put(&mut self, head: &RelayRow, piece: &[u8]) -> Option<Option<Vec<u8>>> {
+        let (key, whole) = ((head.session, head.sequence), head.whole as usize);
+        let is_last = head.offset as usize + piece.len() >= whole;
+        if head.offset == 0 && is_last {
+            return Some(piece.get(..whole).map(<[u8]>::to_vec));
         }
-        parts.insert(key, Vec::with_capacity(whole));
+        let mut bytes = match head.offset {
+            0 => Some(Vec::with_capacity(whole)),
+            offset => self.remove(key).filter(|bytes| bytes.len() == offset as usize),
+        };
+        if let Some(bytes) = &mut bytes {
+            bytes.extend_from_slice(piece);
+        }
+        if is_last {
+            return Some(bytes);
+        }
+        if let Some(bytes) = bytes {
+            self.keep(key, bytes);
+        }
+        None
     }
-    let part = parts.get_mut(&key)?;
-    if part.len() != head.offset as usize {
-        parts.remove(&key);
-        return None;
+
+    fn keep(&mut self, key: (u32, u32), bytes: Vec<u8>) {
+        self.remove(key);
+        if self.frames.len() >= PARTS
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            self.frames.remove(&oldest);
+        }
+        self.begun += 1;
+        self.by_age.insert(self.begun, key);
+        self.frames.insert(key, (self.begun, bytes));
     }
-    part.extend_from_slice(piece);
-    if part.len() < whole {
-        return None;
+
+    fn remove(&mut self, key: (u32, u32)) -> Option<Vec<u8>> {
+        let (age, bytes) = self.frames.remove(&key)?;
+        self.by_age.remove(&age);
+        Some(bytes)
     }
-    parts.remove(&key)
+
+    /// Forgets the pieces of these sessions.
+    fn forget(&mut self, sessions: &HashSet<u32>) {
+        if !sessions.is_empty() {
+            self.by_age.retain(|_, (session, _)| !sessions.contains(session));
+            self.frames.retain(|(session, _), _| !sessions.contains(session));
+        }
+    }
 }
 
 fn frame(reader: u32, head: &RelayRow, bytes: Vec<u8>) -> Option<Frame> {
@@ -286,23 +331,52 @@ mod tests {
 
     #[test]
     fn pieces_of_frames_that_interleave_come_together() {
-        let mut parts = BTreeMap::new();
-        assert_eq!(put_together(&mut parts, &head(1, 0, 5), &[1, 2]), None);
-        assert_eq!(put_together(&mut parts, &head(2, 0, 4), &[7, 8]), None);
-        assert_eq!(put_together(&mut parts, &head(3, 0, 2), &[5, 6]), Some(vec![5, 6]));
-        assert_eq!(put_together(&mut parts, &head(1, 2, 5), &[3, 4]), None);
-        assert_eq!(put_together(&mut parts, &head(2, 2, 4), &[9, 10]), Some(vec![7, 8, 9, 10]));
-        assert_eq!(put_together(&mut parts, &head(1, 4, 5), &[5]), Some(vec![1, 2, 3, 4, 5]));
-        assert!(parts.is_empty());
+        let mut parts = Parts::default();
+        assert_eq!(parts.put(&head(1, 0, 5), &[1, 2]), None);
+        assert_eq!(parts.put(&head(2, 0, 4), &[7, 8]), None);
+        assert_eq!(parts.put(&head(3, 0, 2), &[5, 6]), Some(Some(vec![5, 6])));
+        assert_eq!(parts.put(&head(1, 2, 5), &[3, 4]), None);
+        assert_eq!(parts.put(&head(2, 2, 4), &[9, 10]), Some(Some(vec![7, 8, 9, 10])));
+        assert_eq!(parts.put(&head(1, 4, 5), &[5]), Some(Some(vec![1, 2, 3, 4, 5])));
+        assert!(parts.frames.is_empty() && parts.by_age.is_empty());
     }
 
     #[test]
-    fn a_frame_with_a_hole_is_none_and_leaves_nothing() {
-        let mut parts = BTreeMap::new();
-        assert_eq!(put_together(&mut parts, &head(1, 0, 6), &[1, 2]), None);
-        assert_eq!(put_together(&mut parts, &head(1, 4, 6), &[5, 6]), None);
-        assert_eq!(put_together(&mut parts, &head(9, 2, 4), &[3, 4]), None);
-        assert!(parts.is_empty());
+    fn a_frame_with_a_hole_is_lost_once_and_leaves_nothing() {
+        let mut parts = Parts::default();
+        assert_eq!(parts.put(&head(1, 0, 6), &[1, 2]), None);
+        assert_eq!(parts.put(&head(1, 4, 6), &[5, 6]), Some(None));
+        assert_eq!(parts.put(&head(9, 2, 6), &[3, 4]), None);
+        assert!(parts.frames.is_empty() && parts.by_age.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_pieces_make_room_whatever_their_session() {
+        let mut parts = Parts::default();
+        let of = |session, sequence, offset| RelayRow { session, ..head(sequence, offset, 4) };
+        for sequence in 0..PARTS as u32 {
+            assert_eq!(parts.put(&of(9, sequence, 0), &[1, 2]), None);
+        }
+        for sequence in 0..2 {
+            assert_eq!(parts.put(&of(1, sequence, 0), &[1, 2]), None);
+        }
+        assert_eq!(parts.put(&of(1, 0, 2), &[3, 4]), Some(Some(vec![1, 2, 3, 4])), "it is young");
+        assert_eq!(parts.put(&of(9, 0, 2), &[3, 4]), Some(None), "handed over, and to be counted");
+        parts.forget(&HashSet::from([9]));
+        assert_eq!((parts.frames.len(), parts.by_age.len()), (1, 1));
+    }
+
+    #[test]
+    fn each_loss_has_its_word() {
+        let (frames, queue) = mpsc::unbounded_channel();
+        let mut routes = Routes::default();
+        routes.sessions.insert(1, 7);
+        routes.queues.insert(7, Queue { frames, waiting: Arc::default() });
+        let tagged = RelayRow { vlan: 0x8100_0001, ..head(1, 0, 4) };
+        assert_eq!(routes.put(&tagged, Some(vec![0; 4])), Outcome::Lost(Reason::Malformed));
+        assert_eq!(routes.put(&head(1, 0, 4), None), Outcome::Lost(Reason::ReaderSlow));
+        drop(queue);
+        assert_eq!(routes.put(&head(1, 0, 4), Some(vec![0; 4])), Outcome::Lost(Reason::ReaderMissing));
     }
 
     #[test]
@@ -317,10 +391,10 @@ mod tests {
             length: 1 << 20,
             bytes: vec![0; 1 << 20],
         };
-        let taken = (0..40).filter(|_| one.put(frame.clone())).count();
+        let taken = (0..40).filter(|_| one.put(frame.clone()).is_ok()).count();
         assert_eq!(taken, 31, "32 MiB, less what frames take beside their own");
         let mut frames = Frames { queue, waiting };
         assert!(futures_util::FutureExt::now_or_never(frames.next()).is_some());
-        assert!(one.put(frame));
+        assert_eq!(one.put(frame), Ok(()));
     }
 }

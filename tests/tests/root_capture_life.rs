@@ -67,6 +67,20 @@ fn root_a_slow_reader_loses_counted_packets_and_no_others() -> Result<()> {
     Ok(())
 }
 
+/// A command that is stopped cannot keep programs at a pod beyond its time.
+#[test]
+fn root_a_stopped_command_ends_in_time() -> Result<()> {
+    let scene = Scene::new(TopologyOptions::default())?;
+    let (first, second) = scene.pods();
+    let capturing = scene.capture(&["-S", "web-0", "-f", "tcp", "--duration", "2s"])?;
+    capturing.signal(Signal::SIGSTOP)?;
+    // More than the socket takes: the agent cannot tell of the end before the command reads.
+    transfer(&first.netns, &second.netns, &second.v4, 8080, 64 << 20)?;
+    scene.nothing_is_left()?;
+    capturing.signal(Signal::SIGCONT)?;
+    capturing.finish()?.ended(0)?.books()
+}
+
 /// An agent that hangs: the ring fills up, and then the datapath knows that nobody reads.
 #[test]
 fn root_a_full_ring_loses_counted_packets() -> Result<()> {

@@ -1,7 +1,7 @@
 //! The thread that owns the datapath. In: messages. Out: the datapath does what the objects say, and answers.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -62,8 +62,8 @@ pub enum Message {
     },
     /// A trace of these endpoints is over.
     EndTrace { endpoints: Vec<String> },
-    /// A capture. It goes on until [`Message::EndCapture`].
-    BeginCapture { wanted: Box<Wanted>, answer: Sender<Result<Begun, Trouble>> },
+    /// A capture. It goes on until [`Message::EndCapture`], which its guard sends to `worker`, or its time is over.
+    BeginCapture { wanted: Box<Wanted>, worker: mpsc::Sender<Self>, answer: Sender<Result<Begun, Trouble>> },
     /// A capture is over.
     EndCapture { id: u64, answer: Option<Sender<Answer>> },
     /// The end.
@@ -187,6 +187,13 @@ impl Worker {
                 wait = wait.min(Instant::now() + HEALTH_PERIOD);
                 self.check_health();
             }
+            self.look_at_captures();
+            if let Some(over) = self.captures.next_over() {
+                wait = wait.min(over);
+            }
+            if self.captures.are_ending() {
+                wait = wait.min(Instant::now() + captured::LOOK);
+            }
             wait = wait.min(due);
             match messages.recv_timeout(wait.saturating_duration_since(Instant::now())) {
                 Ok(Message::Stop { remove: true }) => return Ok(self.datapath.remove()?),
@@ -252,11 +259,9 @@ impl Worker {
                 self.end_trace(endpoints);
                 Ok(())
             }
-            Message::BeginCapture { wanted, answer } => {
-                // What nobody waits for any more must not go on.
-                if let Err(Ok(begun)) = answer.send(self.begin_capture(*wanted)) {
-                    self.end_capture(begun.id);
-                }
+            Message::BeginCapture { wanted, worker, answer } => {
+                // What nobody waits for any more is dropped, and its guard ends it.
+                let _ = answer.send(self.begin_capture(*wanted, worker));
                 Ok(())
             }
             Message::EndCapture { id, answer } => {

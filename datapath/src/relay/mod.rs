@@ -26,7 +26,7 @@ use podwire_core::stage::copy::Outcome;
 use carrier::Carrier;
 #[cfg(not(feature = "xsk"))]
 use carrier::Sockets;
-use dress::{Dressed, dress};
+use dress::dress;
 
 use crate::error::{Context, Error};
 use crate::maps::{Table, read_head};
@@ -35,9 +35,10 @@ use crate::maps::{Table, read_head};
 const PERIOD: Duration = Duration::from_millis(2);
 /// How often an idle encapsulator looks whether it is needed.
 const IDLE: Duration = Duration::from_millis(50);
-/// Packets that are sent at once at most.
+/// Packets that are sent at once at most. After each batch they are counted and the datapath is told that the ring is
+/// read: a ring that is never empty must not keep either waiting.
 const BATCH: usize = 64;
-type Rows = Arc<Mutex<HashMap<u32, SessionRow>>>;
+type Rows = Arc<Mutex<Arc<HashMap<u32, SessionRow>>>>;
 
 /// The thread and what it is told.
 pub(crate) struct Relay {
@@ -74,7 +75,7 @@ impl Relay {
 
     /// Says which sessions there are that need it.
     pub(crate) fn set_sessions(&self, sessions: HashMap<u32, SessionRow>) {
-        *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = sessions;
+        *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(sessions);
     }
 }
 
@@ -110,26 +111,26 @@ impl<C: Carrier> Worker<C> {
     fn run(&mut self) {
         while !self.end.load(Ordering::Relaxed) {
             let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if rows.is_empty() {
-                // Nobody needs it; what is left in the ring is of sessions that are gone.
-                self.drain(&rows);
-                std::thread::sleep(IDLE);
-                continue;
-            }
-            if let Err(error) = self.clock.set(1, monotonic_ns()) {
+            let needed = !rows.is_empty();
+            if needed && let Err(error) = self.clock.set(1, monotonic_ns()) {
                 tracing::warn!(%error, "the datapath cannot be told that its ring is read");
             }
-            wait(&self.ring, PERIOD);
-            self.drain(&rows);
+            // What is left in the ring when nobody needs it is of sessions that are gone.
+            let more = self.drain(&rows);
+            match needed {
+                _ if more => {}
+                true => wait(&self.ring, PERIOD),
+                false => std::thread::sleep(IDLE),
+            }
         }
     }
 
-    /// Sends all records that wait, in batches.
-    fn drain(&mut self, rows: &HashMap<u32, SessionRow>) {
-        let (mut booked, mut batch) = (Booked::default(), Vec::with_capacity(BATCH));
-        while let Some(record) = self.ring.next() {
-            let Some(head) = read_head::<RelayRow>(&record) else {
-                continue;
+    /// Sends a batch of the records that wait; says whether there may be more.
+    fn drain(&mut self, rows: &HashMap<u32, SessionRow>) -> bool {
+        let (mut booked, mut batch) = (Booked::default(), Vec::new());
+        let more = take_some(&mut self.ring, BATCH, |record| {
+            let Some(head) = read_head::<RelayRow>(record) else {
+                return;
             };
             let frame = record.get(size_of::<RelayRow>()..).unwrap_or_default();
             match rows.get(&head.session).map(|row| dress(head.session, row, &head, frame)) {
@@ -137,21 +138,33 @@ impl<C: Carrier> Worker<C> {
                 Some(None) => booked.take(head.session, &Outcome::Lost(Reason::EncapsulationRefused)),
                 None => booked.take(head.session, &Outcome::Lost(Reason::SessionMissing)),
             }
-            drop(record);
-            if batch.len() == BATCH {
-                send(&mut self.carrier, &mut batch, &mut booked);
-            }
+        });
+        for (packet, outcome) in batch.iter().zip(self.carrier.give(&batch)) {
+            booked.take(packet.session, &outcome);
         }
-        send(&mut self.carrier, &mut batch, &mut booked);
         booked.write(&mut self.counters);
+        more
     }
 }
 
-fn send(carrier: &mut impl Carrier, batch: &mut Vec<Dressed>, booked: &mut Booked) {
-    for (packet, outcome) in batch.iter().zip(carrier.give(batch)) {
-        booked.take(packet.session, &outcome);
+/// Records that come one after another.
+pub(crate) trait Records {
+    /// Shows the next one, if one waits.
+    fn show(&mut self, see: &mut impl FnMut(&[u8])) -> bool;
+}
+
+impl Records for RingBuf<MapData> {
+    fn show(&mut self, see: &mut impl FnMut(&[u8])) -> bool {
+        self.next().is_some_and(|record| {
+            see(&record);
+            true
+        })
     }
-    batch.clear();
+}
+
+/// Shows at most so many of those that wait; says whether there may be more.
+pub(crate) fn take_some(records: &mut impl Records, most: usize, mut see: impl FnMut(&[u8])) -> bool {
+    (0..most).all(|_| records.show(&mut see))
 }
 
 /// What became of the frames of a drain, by session.
@@ -209,4 +222,29 @@ pub(crate) fn clock_offset() -> u64 {
 
 fn nanoseconds(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ring that is written as fast as it is read.
+    struct Flood(usize);
+
+    impl Records for Flood {
+        fn show(&mut self, see: &mut impl FnMut(&[u8])) -> bool {
+            self.0 -= 1;
+            see(&[]);
+            self.0 > 0
+        }
+    }
+
+    #[test]
+    fn a_ring_that_is_never_empty_is_read_in_portions() {
+        let (mut flood, mut seen) = (Flood(1000), 0);
+        assert!(take_some(&mut flood, BATCH, |_| seen += 1), "there is more");
+        assert_eq!(seen, BATCH);
+        assert!(!take_some(&mut flood, 2000, |_| seen += 1), "that was all");
+        assert_eq!(seen, 1000);
+    }
 }

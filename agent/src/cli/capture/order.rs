@@ -2,7 +2,7 @@
 //! which earlier ones may still come.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::capture::FrameHead;
@@ -23,7 +23,6 @@ pub struct Packet {
 
 struct Held {
     packet: Packet,
-    came: Instant,
     number: u64,
 }
 
@@ -58,27 +57,30 @@ impl Eq for Held {}
 pub struct Order {
     window: Duration,
     heap: BinaryHeap<Held>,
+    /// When packets came, from `first` on; none for those that are gone.
+    came: VecDeque<Option<Instant>>,
+    first: u64,
     bytes: usize,
-    last: u64,
 }
 
 impl Order {
     /// Holds each packet back for so long.
     pub fn new(window: Duration) -> Self {
-        Self { window, heap: BinaryHeap::new(), bytes: 0, last: 0 }
+        Self { window, heap: BinaryHeap::new(), came: VecDeque::new(), first: 0, bytes: 0 }
     }
 
     /// A packet has come.
     pub fn put(&mut self, packet: Packet, now: Instant) {
-        self.last += 1;
         self.bytes += packet.bytes.len();
-        self.heap.push(Held { packet, came: now, number: self.last });
+        self.heap.push(Held { packet, number: self.first + self.came.len() as u64 });
+        self.came.push_back(Some(now));
     }
 
-    /// The earliest packet, if it was held back long enough or too much is held.
+    /// The earliest packet, if any was held back long enough or too much is held: by a clock that is ahead, the one that
+    /// came first is not the earliest, and must not wait for all others.
     pub fn take(&mut self, now: Instant) -> Option<Packet> {
-        let first = self.heap.peek()?;
-        if self.bytes <= HELD && now.duration_since(first.came) < self.window {
+        let oldest = (*self.came.front()?)?;
+        if self.bytes <= HELD && now.duration_since(oldest) < self.window {
             return None;
         }
         self.take_any()
@@ -88,6 +90,14 @@ impl Order {
     pub fn take_any(&mut self) -> Option<Packet> {
         let held = self.heap.pop()?;
         self.bytes -= held.packet.bytes.len();
+        let at = held.number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        if let Some(came) = at.and_then(|at| self.came.get_mut(at)) {
+            *came = None;
+        }
+        while let Some(None) = self.came.front() {
+            self.came.pop_front();
+            self.first += 1;
+        }
         Some(held.packet)
     }
 }
@@ -110,13 +120,28 @@ mod tests {
         for (time, after) in [(5, 0), (3, 10), (4, 20), (9, 30)] {
             order.put(packet(time), start + Duration::from_millis(after));
         }
-        assert!(order.take(start + Duration::from_millis(105)).is_none(), "the earliest came at 10 ms");
-        let at = start + Duration::from_millis(125);
+        assert!(order.take(start + Duration::from_millis(95)).is_none(), "the first came at 0 ms");
+        let at = start + Duration::from_millis(105);
         let times: Vec<u64> =
             std::iter::from_fn(|| order.take(at)).map(|packet| packet.head.time_ns).collect();
         assert_eq!(times, [3, 4, 5]);
         assert_eq!(order.take_any().map(|packet| packet.head.time_ns), Some(9));
         assert!(order.take_any().is_none());
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_is_not_held_back_by_others() {
+        let (start, window) = (Instant::now(), Duration::from_millis(100));
+        let mut order = Order::new(window);
+        order.put(packet(1_000_000), start);
+        let mut times = Vec::new();
+        for after in 1..=120 {
+            let now = start + Duration::from_millis(after);
+            order.put(packet(after), now);
+            times.extend(std::iter::from_fn(|| order.take(now)).map(|packet| packet.head.time_ns));
+        }
+        assert_eq!(times.iter().position(|time| *time == 1_000_000), Some(100), "due at 100 ms: {times:?}");
+        assert_eq!(times.len(), 101, "the rest waits for its own time");
     }
 
     #[test]

@@ -7,7 +7,8 @@ mod tests;
 mod wanted;
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
 
 use podwire_datapath::core::abi::{Reason, SessionCounters};
 use podwire_datapath::{Applied, Desired, Frames, Mirror, SessionOptions, Target};
@@ -16,8 +17,12 @@ use tokio::sync::{oneshot, watch};
 
 pub use wanted::{Filters, Wanted};
 
+use super::worker::Message;
+
 /// Captures at a time.
 pub const MOST: usize = 16;
+/// How long frames that are in the ring are waited for: the reader takes milliseconds.
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// Why a capture ends before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +49,13 @@ struct Running {
     since: SystemTime,
     /// By pod.
     readers: Vec<u32>,
-    /// It ends: nothing more is captured.
-    ending: bool,
+    /// When its time is over, whether or not whoever asked for it still reads.
+    until: Option<Instant>,
+    /// It ends: nothing more is captured, and so long what was captured is waited for.
+    ending: Option<Instant>,
+    cause: Option<Cause>,
     states: watch::Sender<Value>,
-    account: oneshot::Sender<Value>,
+    account: Option<oneshot::Sender<Value>>,
 }
 
 /// What whoever asked for a capture gets.
@@ -65,6 +73,22 @@ pub struct Begun {
     pub states: watch::Receiver<Value>,
     /// What was counted, at the end.
     pub account: oneshot::Receiver<Value>,
+    /// Ends it when nobody has it any more.
+    pub _guard: Guard,
+}
+
+/// Dropped with whoever asked: a client that is killed ends its capture.
+#[derive(Debug)]
+pub struct Guard {
+    worker: mpsc::Sender<Message>,
+    id: u64,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // The worker may be gone, and its captures with it.
+        let _ = self.worker.send(Message::EndCapture { id: self.id, answer: None });
+    }
 }
 
 /// All of them.
@@ -102,38 +126,100 @@ impl Captures {
     }
 
     /// Adds one; its mirrors have to be applied.
-    pub fn add(&mut self, node: &str, wanted: Wanted, readers: Vec<u32>, frames: Frames) -> Begun {
+    pub fn add(
+        &mut self,
+        node: &str,
+        wanted: Wanted,
+        readers: Vec<u32>,
+        frames: Frames,
+        worker: mpsc::Sender<Message>,
+    ) -> Begun {
         self.last += 1;
         let id = self.last;
         let (states, told) = watch::channel(Value::Null);
         let (account, end) = oneshot::channel();
         let running = Running {
+            until: wanted.duration().and_then(|duration| Instant::now().checked_add(duration)),
             wanted,
             since: SystemTime::now(),
             readers: readers.clone(),
-            ending: false,
+            ending: None,
+            cause: None,
             states,
-            account,
+            account: Some(account),
         };
         self.running.insert(id, running);
-        Begun { id, readers, node: node.to_owned(), frames, states: told, account: end }
-    }
-
-    /// Nothing more is captured once its mirrors are applied again. Returns its readers, `None` for one that has ended.
-    pub fn begin_end(&mut self, id: u64) -> Option<Vec<u32>> {
-        let running = self.running.get_mut(&id)?;
-        running.ending = true;
-        Some(running.readers.clone())
-    }
-
-    /// Forgets it and tells the account to whoever asked for it. `cause`: why it ended before its time.
-    pub fn end(&mut self, id: u64, counters: &[SessionCounters], cause: Option<Cause>) {
-        if let Some(running) = self.running.remove(&id) {
-            let cause = cause.map(Cause::as_str);
-            let account = json!({"kind": "End", "cause": cause, "pods": running.pods(counters)});
-            // Who asked may be gone.
-            let _ = running.account.send(account);
+        Begun {
+            id,
+            readers,
+            node: node.to_owned(),
+            frames,
+            states: told,
+            account: end,
+            _guard: Guard { worker, id },
         }
+    }
+
+    /// Nothing more of these is captured once mirrors are applied again; all are waited for together. `cause`: why they end
+    /// before their time. Says whether any of them goes on until now.
+    pub fn begin_end(&mut self, ids: &[u64], cause: Option<Cause>, now: Instant) -> bool {
+        let mut any = false;
+        let going = |running: &&mut Running| running.ending.is_none();
+        for running in
+            self.running.iter_mut().filter(|(id, _)| ids.contains(id)).map(|(_, one)| one).filter(going)
+        {
+            (running.ending, running.cause, any) = (Some(now + DRAIN), cause, true);
+        }
+        any
+    }
+
+    /// Those whose time is over.
+    pub fn over(&self, now: Instant) -> Vec<u64> {
+        let is_over =
+            |running: &Running| running.ending.is_none() && running.until.is_some_and(|at| at <= now);
+        self.running.iter().filter(|(_, running)| is_over(running)).map(|(id, _)| *id).collect()
+    }
+
+    /// When the first one's time is over.
+    pub fn next_over(&self) -> Option<Instant> {
+        self.running.values().filter(|running| running.ending.is_none()).filter_map(|one| one.until).min()
+    }
+
+    /// Whether some end.
+    pub fn are_ending(&self) -> bool {
+        self.running.values().any(|running| running.ending.is_some())
+    }
+
+    /// Forgets those that end and whose frames are all read, or waited for long enough, and tells the account to whoever
+    /// asked. Returns the readers of each.
+    pub fn end_read(
+        &mut self,
+        now: Instant,
+        counters: impl Fn(u32) -> SessionCounters,
+    ) -> Vec<(u64, Vec<u32>)> {
+        let mut ended = Vec::new();
+        self.running.retain(|id, running| {
+            let Some(deadline) = running.ending else { return true };
+            let counters: Vec<_> = running.readers.iter().map(|reader| counters(*reader)).collect();
+            let is_read = counters.iter().all(|row| row.handed_packets <= row.taken_packets);
+            if !is_read && now < deadline {
+                return true;
+            }
+            let cause = running.cause.map(Cause::as_str);
+            let account = json!({"kind": "End", "cause": cause, "pods": running.pods(&counters)});
+            if let Some(teller) = running.account.take() {
+                // Who asked may be gone.
+                let _ = teller.send(account);
+            }
+            ended.push((*id, running.readers.clone()));
+            false
+        });
+        ended
+    }
+
+    /// Forgets one that has not come into force.
+    pub fn forget(&mut self, id: u64) {
+        self.running.remove(&id);
     }
 
     /// Adds the mirrors to what is wanted.
@@ -145,7 +231,7 @@ impl Captures {
                 let rules = running.wanted.rules(pod, desired);
                 let known = desired.endpoints.iter().any(|endpoint| endpoint.name == pod.name);
                 // Without endpoints it keeps its session, and what was counted.
-                let applies = known && !running.ending && rules.is_some();
+                let applies = known && running.ending.is_none() && rules.is_some();
                 mirrors.push(Mirror {
                     name: format!("capture {id} {}", pod.name),
                     endpoints: if applies { vec![pod.name.clone()] } else { Vec::new() },
@@ -162,7 +248,7 @@ impl Captures {
 
     /// Tells what became of the pods.
     pub fn tell(&self, applied: &Applied) {
-        for running in self.running.values().filter(|running| !running.ending) {
+        for running in self.running.values().filter(|running| running.ending.is_none()) {
             let state = json!({"kind": "State", "pods": running.states(applied)});
             running.states.send_if_modified(|old| {
                 let news = *old != state;

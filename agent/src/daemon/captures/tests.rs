@@ -74,15 +74,55 @@ fn only_what_rules_cannot_say_is_looked_at() {
     assert!(!filters("tcp,nw_ttl=3").accept(&[0; 60]));
 }
 
-#[test]
-fn one_that_ends_keeps_its_mirror_without_endpoints() {
-    let mut captures = Captures::default();
+/// One that runs.
+fn add(captures: &mut Captures, id: u64, until: Option<Instant>) -> watch::Receiver<Value> {
     let wanted = Wanted::read(request("", None)).expect("it makes sense");
     let readers = captures.take_readers(1);
     let (states, told) = watch::channel(Value::Null);
-    let (account, _end) = oneshot::channel();
-    let running = Running { wanted, since: SystemTime::now(), readers, ending: false, states, account };
-    captures.running.insert(1, running);
+    let since = SystemTime::now();
+    let running = Running { wanted, since, readers, until, ending: None, cause: None, states, account: None };
+    captures.running.insert(id, running);
+    told
+}
+
+#[test]
+fn captures_that_end_together_are_waited_for_together() {
+    let (mut captures, now) = (Captures::default(), Instant::now());
+    let all: Vec<u64> = (1..=MOST as u64).collect();
+    for id in &all {
+        add(&mut captures, *id, None);
+    }
+    let stuck = |_| SessionCounters { handed_packets: 1, ..SessionCounters::default() };
+    assert!(captures.begin_end(&all, None, now));
+    assert!(captures.end_read(now, stuck).is_empty() && captures.are_ending());
+    assert!(!captures.begin_end(&all, None, now + DRAIN), "asking again puts nothing off");
+    assert_eq!(captures.end_read(now + DRAIN, stuck).len(), MOST);
+    assert!(captures.is_empty());
+}
+
+#[test]
+fn a_capture_whose_time_is_over_ends_whoever_reads_it() {
+    let (mut captures, now) = (Captures::default(), Instant::now());
+    let until = now + Duration::from_secs(2);
+    add(&mut captures, 1, Some(until));
+    add(&mut captures, 2, None);
+    assert_eq!((captures.next_over(), captures.over(now)), (Some(until), vec![]));
+    assert_eq!(captures.over(until), [1]);
+    captures.begin_end(&[1], None, until);
+    assert_eq!((captures.next_over(), captures.over(until)), (None, vec![]));
+}
+
+#[test]
+fn what_nobody_has_any_more_ends() {
+    let (worker, messages) = mpsc::channel();
+    drop(Guard { worker, id: 3 });
+    assert!(matches!(messages.try_recv(), Ok(Message::EndCapture { id: 3, answer: None })));
+}
+
+#[test]
+fn one_that_ends_keeps_its_mirror_without_endpoints() {
+    let mut captures = Captures::default();
+    let told = add(&mut captures, 1, None);
     let endpoints = |captures: &Captures, mut desired: Desired| {
         captures.add_to(&mut desired);
         let [mirror] = &desired.mirrors[..] else { panic!("{:?}", desired.mirrors) };
@@ -96,8 +136,9 @@ fn one_that_ends_keeps_its_mirror_without_endpoints() {
     assert!(endpoints(&captures, Desired::default()).is_empty(), "the pod is not there");
     captures.tell(&Applied::default());
     assert!(captures.is_waiting() && told.has_changed().expect("it runs"));
-    captures.begin_end(1).expect("it runs");
+    let now = Instant::now();
+    assert!(captures.begin_end(&[1], None, now));
     assert!(endpoints(&captures, desired()).is_empty());
-    captures.end(1, &[SessionCounters::default()], None);
-    assert!(captures.is_empty() && captures.begin_end(1).is_none());
+    assert_eq!(captures.end_read(now, |_| SessionCounters::default()), [(1, vec![1])]);
+    assert!(captures.is_empty() && !captures.begin_end(&[1], None, now));
 }

@@ -15,7 +15,6 @@ use futures_util::{FutureExt, stream};
 use podwire_datapath::Frame;
 use serde_json::json;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use super::{answer, respond};
 use crate::capture::{FrameHead, write_frame, write_said};
@@ -52,7 +51,8 @@ async fn begin(State(worker): Worker, text: String) -> Response {
     let (filters, duration) = (wanted.filters.clone(), wanted.duration());
     let (answer, wait) = oneshot::channel();
     let ending = || respond(Err(Trouble::Failed("the agent is ending".into())));
-    if worker.send(Message::BeginCapture { wanted: Box::new(wanted), answer }).is_err() {
+    let to = worker.clone();
+    if to.send(Message::BeginCapture { wanted: Box::new(wanted), worker, answer }).is_err() {
         return ending();
     }
     let begun = match wait.await {
@@ -61,11 +61,9 @@ async fn begin(State(worker): Worker, text: String) -> Response {
         Err(_) => return ending(),
     };
     let telling = Telling {
-        guard: Guard { worker, id: begun.id },
         filtered: vec![0; begun.readers.len()],
         begun,
         filters,
-        deadline: duration.map(|duration| Instant::now() + duration),
         last_ns: duration.map_or(u64::MAX, after),
         at: At::Begin,
     };
@@ -82,24 +80,6 @@ fn after(duration: Duration) -> u64 {
     u64::try_from((now + duration).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Dropped with the connection: a client that is killed ends its capture.
-struct Guard {
-    worker: mpsc::Sender<Message>,
-    id: u64,
-}
-
-impl Guard {
-    fn end(&self) {
-        let _ = self.worker.send(Message::EndCapture { id: self.id, answer: None });
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 enum At {
     Begin,
     Frames,
@@ -111,17 +91,14 @@ struct Telling {
     filters: Filters,
     /// Frames that the classifier let through and nobody wants, by pod.
     filtered: Vec<u64>,
-    deadline: Option<Instant>,
     /// Later packets are left out: taking the capture down takes its time.
     last_ns: u64,
     at: At,
-    guard: Guard,
 }
 
 enum Event {
     Frame(Option<Frame>),
     State,
-    Time,
 }
 
 impl Telling {
@@ -145,27 +122,15 @@ impl Telling {
                 Event::Frame(Some(frame)) => self.write(&mut out, &frame),
                 Event::Frame(None) => self.write_end(&mut out).await,
                 Event::State => write_said(&mut out, &self.begun.states.borrow_and_update()),
-                Event::Time => {
-                    self.deadline = None;
-                    self.guard.end();
-                }
             }
         }
         Some(out)
     }
 
     async fn event(&mut self) -> Event {
-        let deadline = self.deadline;
-        let time = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
-        // Frames last: a flood of them must not put the end off.
+        // Frames last: a flood of them must not put news off.
         tokio::select! {
             biased;
-            () = time => Event::Time,
             Ok(()) = self.begun.states.changed() => Event::State,
             frame = self.begun.frames.next() => Event::Frame(frame),
         }

@@ -1,21 +1,26 @@
 //! Captures, as far as the datapath's thread has to do with them. In: requests. Out: mirrors to readers in force, and
 //! their account at the end.
 
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use podwire_datapath::core::abi::SessionCounters;
-use podwire_datapath::{Desired, Error};
+use podwire_datapath::{Datapath, Desired, Error};
 use serde_json::Value;
 
-use super::{Trouble, Worker, convert};
+use super::{Message, Trouble, Worker, convert};
 use crate::capture::meant;
 use crate::daemon::captures::{Begun, Cause, MOST, Wanted};
 
-/// How long frames that are in the ring are waited for: the reader takes milliseconds.
-const DRAIN: Duration = Duration::from_secs(1);
+/// Between two looks at captures that end.
+pub(super) const LOOK: Duration = Duration::from_millis(1);
 
 impl Worker {
-    pub(super) fn begin_capture(&mut self, wanted: Wanted) -> Result<Begun, Trouble> {
+    pub(super) fn begin_capture(
+        &mut self,
+        wanted: Wanted,
+        worker: mpsc::Sender<Message>,
+    ) -> Result<Begun, Trouble> {
         // Until this run has put its objects in force, what an earlier one left stays as it is.
         if self.applied.generation == 0 {
             let line = "the agent has not put its objects in force yet; podwire get status says why";
@@ -30,10 +35,10 @@ impl Worker {
         }
         let readers = self.captures.take_readers(wanted.request.pods.len());
         let frames = self.datapath.read_frames(&readers).map_err(failed)?;
-        let begun = self.captures.add(&self.here.node, wanted, readers, frames);
+        let begun = self.captures.add(&self.here.node, wanted, readers, frames, worker);
         if let Err(error) = self.apply_captures() {
             self.datapath.stop_reading(&begun.readers);
-            self.captures.end(begun.id, &[], None);
+            self.captures.forget(begun.id);
             self.apply_or_tell();
             return Err(error);
         }
@@ -54,33 +59,52 @@ impl Worker {
         }
     }
 
-    /// Ends a capture: nothing more is captured, what was captured is read, and then it is gone. `false` for one that has
-    /// ended before.
+    /// Ends a capture: nothing more is captured; when what was captured is read, it is gone. `false` for one that is gone
+    /// already.
     pub(super) fn end_capture(&mut self, id: u64) -> bool {
         let known = self.captures.numbers().contains(&id);
-        if known {
-            self.end_some(&[id], None);
+        if known && self.captures.begin_end(&[id], None, Instant::now()) {
             self.apply_or_tell();
+            self.look_at_captures();
         }
         known
+    }
+
+    /// Ends those whose time is over, and forgets those that end and are read. Waits for nothing.
+    pub(super) fn look_at_captures(&mut self) {
+        let now = Instant::now();
+        let over = self.captures.over(now);
+        if self.captures.begin_end(&over, None, now) {
+            self.apply_or_tell();
+        }
+        if self.captures.are_ending() && self.end_read() {
+            self.apply_or_tell();
+        }
     }
 
     /// Ends all of them. Their mirrors go with what is applied next.
     pub(super) fn end_captures(&mut self, cause: Cause) {
         let all = self.captures.numbers();
-        self.end_some(&all, Some(cause));
+        self.captures.begin_end(&all, Some(cause), Instant::now());
+        self.apply_or_tell();
+        loop {
+            self.end_read();
+            if self.captures.is_empty() {
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
-    fn end_some(&mut self, ids: &[u64], cause: Option<Cause>) {
-        let ending: Vec<(u64, Vec<u32>)> =
-            ids.iter().filter_map(|id| Some((*id, self.captures.begin_end(*id)?))).collect();
-        self.apply_or_tell();
-        for (id, readers) in ending {
-            let counters = self.drained(&readers);
-            self.datapath.stop_reading(&readers);
-            self.captures.end(id, &counters, cause);
-            tracing::info!(capture = id, ?cause, "a capture has ended");
+    /// Forgets those that end and are read; says whether there were any.
+    fn end_read(&mut self) -> bool {
+        let datapath = &self.datapath;
+        let ended = self.captures.end_read(Instant::now(), |reader| captured(datapath, reader));
+        for (id, readers) in &ended {
+            self.datapath.stop_reading(readers);
+            tracing::info!(capture = id, "a capture has ended");
         }
+        !ended.is_empty()
     }
 
     /// Takes down what captures left, before the agent ends.
@@ -88,29 +112,6 @@ impl Worker {
         if !self.captures.is_empty() {
             self.end_captures(Cause::AgentEnds);
             self.apply_or_tell();
-        }
-    }
-
-    /// The counters of its readers, when all that was captured is read.
-    fn drained(&self, readers: &[u32]) -> Vec<SessionCounters> {
-        let deadline = Instant::now() + DRAIN;
-        loop {
-            let counters: Vec<_> = readers.iter().map(|reader| self.captured(*reader)).collect();
-            let read = counters.iter().all(|row| row.handed_packets <= row.taken_packets);
-            if read || Instant::now() > deadline {
-                return counters;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    pub(super) fn captured(&self, reader: u32) -> SessionCounters {
-        match self.datapath.captured(reader) {
-            Ok(counters) => counters.unwrap_or_default(),
-            Err(error) => {
-                tracing::error!(%error, "counting captured frames");
-                SessionCounters::default()
-            }
         }
     }
 
@@ -135,7 +136,17 @@ impl Worker {
     }
 
     pub(super) fn view_captures(&self) -> Value {
-        self.captures.view(&self.applied, |reader| self.captured(reader))
+        self.captures.view(&self.applied, |reader| captured(&self.datapath, reader))
+    }
+}
+
+fn captured(datapath: &Datapath, reader: u32) -> SessionCounters {
+    match datapath.captured(reader) {
+        Ok(counters) => counters.unwrap_or_default(),
+        Err(error) => {
+            tracing::error!(%error, "counting captured frames");
+            SessionCounters::default()
+        }
     }
 }
 
