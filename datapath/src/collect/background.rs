@@ -21,6 +21,8 @@ use crate::error::{Context, Error, ErrorKind};
 /// Bytes of frames in a batch, and batches in the queue: 16 MiB.
 const BATCH: usize = 256 << 10;
 const QUEUE: usize = 64;
+/// Sessions that end while the writer hangs and that are told of later nevertheless.
+const NEWS: usize = 4096;
 
 /// A frame in a batch.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +68,21 @@ impl Batch {
     fn forget_frames(&mut self) {
         self.records.clear();
         self.bytes.clear();
+    }
+
+    /// There was no room for it: what is told again anyway is forgotten. The last account of a session that has ended is
+    /// not, as long as there are few of them; beyond that, those that also began meanwhile are as if they never were.
+    fn keep_news(&mut self) {
+        self.forget_frames();
+        let ended: HashSet<u64> = self.ended.iter().copied().collect();
+        let begun: HashSet<u64> = self.sessions.iter().map(|session| session.number).collect();
+        let is_short = |session: &u64| ended.contains(session) && begun.contains(session);
+        let too_many = self.ended.len() > NEWS;
+        self.accounts.retain(|(session, _)| ended.contains(session) && !(too_many && is_short(session)));
+        if too_many {
+            self.sessions.retain(|session| !is_short(&session.number));
+            self.ended.retain(|session| !is_short(session));
+        }
     }
 
     fn clear(&mut self) {
@@ -183,9 +200,7 @@ impl Background {
                 let lost = batch.records.len() as u64;
                 self.overflown += lost;
                 self.untold += lost;
-                // News of sessions are not lost; the last accounts are told again anyway.
-                batch.forget_frames();
-                batch.accounts.clear();
+                batch.keep_news();
                 self.batch = batch;
             }
         }
@@ -261,5 +276,45 @@ impl Drop for Background {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+    use crate::collect::{Key, Kind};
+
+    fn session(number: u64) -> Session {
+        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let key = Key { source: nobody, destination: nobody, kind: Kind::Vxlan, id: Some(1) };
+        Session { number, key, since: 0 }
+    }
+
+    #[test]
+    fn the_last_account_of_a_session_waits_for_the_writer() {
+        let mut batch =
+            Batch { accounts: vec![(1, Account::default()), (2, Account::default())], ..Batch::default() };
+        batch.ended.push(2);
+        batch.keep_news();
+        assert_eq!(batch.accounts.iter().map(|(session, _)| *session).collect::<Vec<_>>(), [2]);
+        assert_eq!(batch.ended, [2]);
+    }
+
+    #[test]
+    fn sessions_that_come_and_go_while_a_writer_hangs_are_bounded() {
+        let mut batch = Batch { ended: vec![u64::MAX], ..Batch::default() };
+        for number in 0..3 * NEWS as u64 {
+            batch.sessions.push(session(number));
+            batch.accounts.push((number, Account::default()));
+            batch.ended.push(number);
+            if number % 512 != 0 {
+                continue;
+            }
+            batch.keep_news();
+            assert!(batch.sessions.len().max(batch.accounts.len()) <= NEWS && batch.ended.len() <= NEWS);
+        }
+        assert_eq!(batch.ended.first(), Some(&u64::MAX), "the writer knows it");
     }
 }

@@ -136,6 +136,11 @@ impl<S: Sink> Collector<S> {
         self.options.limit.is_some_and(|limit| self.totals.delivered >= limit)
     }
 
+    /// Frames that the sink still takes.
+    fn left(&self) -> u64 {
+        self.options.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.totals.delivered))
+    }
+
     /// Where frames go.
     pub fn sink(&self) -> &S {
         &self.sink
@@ -197,8 +202,12 @@ impl<S: Sink> Collector<S> {
         }
         self.totals.frames += 1;
         let at = self.entry(Key::of(found), time);
-        let order =
-            Order { bounds: self.options.order, budget: &self.waiting, bytes: self.options.order_bytes };
+        let order = Order {
+            bounds: self.options.order,
+            budget: &self.waiting,
+            bytes: self.options.order_bytes,
+            left: self.left(),
+        };
         if let Some(entry) = self.entries.get_mut(at) {
             self.totals.delivered += entry.take(time, &found.metadata, payload, &order, &mut self.sink);
         }
@@ -235,9 +244,10 @@ impl<S: Sink> Collector<S> {
     fn replace(&mut self, entry: Entry) -> usize {
         let idle = self.entries.iter().enumerate().min_by_key(|(_, entry)| entry.last());
         let at = idle.map_or(0, |(at, _)| at);
+        let left = self.left();
         if let Some(place) = self.entries.get_mut(at) {
             let mut old = std::mem::replace(place, entry);
-            self.totals.delivered += old.release(Until::Empty, &mut self.sink);
+            self.totals.delivered += old.release(Until::Empty, left, &mut self.sink);
             self.by_key.remove(&old.session.key);
             let account = old.account();
             self.gone.add(&account);
@@ -256,8 +266,11 @@ impl<S: Sink> Collector<S> {
         self.ticked = now;
         self.reassembly.expire(now);
         if self.waiting.load(Ordering::Relaxed) != 0 {
+            let mut left = self.left();
             for entry in &mut self.entries {
-                self.totals.delivered += entry.release(Until::Time(now), &mut self.sink);
+                let delivered = entry.release(Until::Time(now), left, &mut self.sink);
+                left -= delivered;
+                self.totals.delivered += delivered;
             }
         }
         if now.wrapping_sub(self.flushed) >= FLUSH {
@@ -272,8 +285,11 @@ impl<S: Sink> Collector<S> {
     /// # Errors
     /// As the sink says.
     pub fn finish(&mut self) -> Result<(), Error> {
+        let mut left = self.left();
         for entry in &mut self.entries {
-            self.totals.delivered += entry.release(Until::Empty, &mut self.sink);
+            let delivered = entry.release(Until::Empty, left, &mut self.sink);
+            left -= delivered;
+            self.totals.delivered += delivered;
             self.sink.account(&entry.session, &entry.account());
             self.sink.end(&entry.session);
         }

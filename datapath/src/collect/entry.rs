@@ -123,12 +123,18 @@ impl Entry {
             talkers.count(pair, len);
         }
         let Some(number) = sequence else {
+            if order.left == 0 {
+                return 0;
+            }
             sink.frame(&self.session, &frame);
             self.account.delivered += 1;
             return 1;
         };
         let (session, mut delivered) = (&self.session, 0);
         let mut out = |released: Released<Waiting>| {
+            if delivered == order.left {
+                return;
+            }
             delivered += 1;
             match released {
                 Released::This => sink.frame(session, &frame),
@@ -144,15 +150,17 @@ impl Entry {
         delivered
     }
 
-    /// Releases what has waited long enough, or everything.
-    pub(super) fn release(&mut self, until: Until, sink: &mut impl Sink) -> u64 {
+    /// Releases what has waited long enough, or everything; at most `left` frames reach the sink.
+    pub(super) fn release(&mut self, until: Until, left: u64, sink: &mut impl Sink) -> u64 {
         let Some(window) = &mut self.window else { return 0 };
         if !window.is_waiting() {
             return 0;
         }
         let (session, mut delivered) = (&self.session, 0);
         let mut out = |released: Released<Waiting>| {
-            if let Released::Held(waiting) = released {
+            if let Released::Held(waiting) = released
+                && delivered < left
+            {
                 delivered += 1;
                 sink.frame(session, &waiting.frame);
             }
@@ -172,6 +180,8 @@ pub(super) struct Order<'a> {
     pub(super) budget: &'a Budget,
     /// Most bytes that may wait, over all sessions.
     pub(super) bytes: usize,
+    /// Frames that the sink still takes.
+    pub(super) left: u64,
 }
 
 /// How far a window is emptied.

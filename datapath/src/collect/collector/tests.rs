@@ -123,6 +123,17 @@ fn a_limit_is_kept() {
     assert_eq!((seen.borrow().len(), collector.is_full()), (3, true));
 }
 
+#[test]
+fn a_limit_is_kept_by_what_waited_too() {
+    let order = window::Bounds { frames: 16, time: 500_000 };
+    let (mut collector, seen) = collector(Options { order, limit: Some(3), ..Options::default() });
+    for number in [0, 2, 3, 4, 5, 6] {
+        collector.receive(&Received { data: &outer(false, tunnels()[6], number, 0, &inner(1, 1)), time: 0 });
+    }
+    assert!(collector.finish().is_ok());
+    assert_eq!((seen.borrow().len(), collector.report(0).totals.delivered), (3, 3));
+}
+
 proptest! {
     /// Damaged, cut, doubled, shuffled: every packet is in the books, and memory is bounded.
     #[test]
