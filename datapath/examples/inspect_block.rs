@@ -5,10 +5,10 @@
 
 #![expect(clippy::print_stdout, reason = "the example's result")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aho_corasick::AhoCorasick;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use podwire_datapath::xsk::inspect::{Inspect, Inspected, OnFailure, Setup};
 
 /// Drops every frame with one of the patterns in it.
@@ -37,7 +37,11 @@ fn main() -> Result<()> {
     }
     let inspector = setup.start(|_queue| Block(patterns.clone()))?;
     println!("at work");
-    std::thread::sleep(Duration::from_secs(seconds));
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(100));
+        ensure!(inspector.is_alive(), "a port is gone: {:?}", inspector.counts());
+    }
     println!("{:?}", inspector.counts());
     inspector.stop();
     Ok(())

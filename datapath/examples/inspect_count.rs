@@ -5,9 +5,9 @@
 
 #![expect(clippy::print_stdout, reason = "the example's result")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use podwire_datapath::xsk::inspect::{Inspected, Setup};
 
 fn main() -> Result<()> {
@@ -22,8 +22,11 @@ fn main() -> Result<()> {
     let seconds: u64 = seconds.parse().context("SECONDS is a number")?;
     let inspector = setup.start(|_queue| |_frame: &mut Inspected<'_>| {})?;
     println!("at work");
-    let end = Duration::from_secs(if seconds == 0 { u64::from(u32::MAX) } else { seconds });
-    std::thread::sleep(end);
+    let end = Instant::now() + Duration::from_secs(if seconds == 0 { u64::from(u32::MAX) } else { seconds });
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(100));
+        ensure!(inspector.is_alive(), "a port is gone: {:?}", inspector.counts());
+    }
     println!("{:?}", inspector.counts());
     inspector.stop();
     Ok(())

@@ -36,7 +36,7 @@ pub(super) fn run(wanted: &Wanted) -> Result<(), Failure> {
     let mut collector = Collector::new(options, sinks);
     let mut failed = false;
     let began = Instant::now();
-    let end = wanted.duration.map(|time| began + time);
+    let end = wanted.duration.and_then(|time| began.checked_add(time));
     let result: Result<(), Failure> = loop {
         if let Err(error) = source.receive(WAIT, &mut |received| collector.receive(received)) {
             break Err(error.into());
@@ -104,12 +104,12 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, super::nanoseconds)
 }
 
-/// Counts SIGINT and SIGTERM. The second one ends the process where it is.
+/// Counts SIGINT, SIGTERM and SIGHUP. The second one ends the process where it is.
 fn on_signals() -> Result<Arc<AtomicU32>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut interrupt, mut terminate) = {
+    let (mut interrupt, mut terminate, mut hang_up) = {
         let _guard = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?)
     };
     let count = Arc::new(AtomicU32::new(0));
     let counted = count.clone();
@@ -119,6 +119,7 @@ fn on_signals() -> Result<Arc<AtomicU32>, Failure> {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
+                    _ = hang_up.recv() => {}
                 }
                 if counted.fetch_add(1, Ordering::Relaxed) != 0 {
                     std::process::exit(130);

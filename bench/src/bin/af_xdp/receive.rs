@@ -38,7 +38,11 @@ pub fn run(how: How, interface: &str) -> Result<()> {
     let end = Arc::new(AtomicBool::new(false));
     let told = end.clone();
     podwire_tests::signals::on_end(move || told.store(true, Ordering::Relaxed))?;
-    let options = Options { copying: Copying::Copy, surplus: podwire_datapath::xsk::Surplus::Drop, ..Options::default() };
+    let options = Options {
+        copying: Copying::Copy,
+        surplus: podwire_datapath::xsk::Surplus::Drop,
+        ..Options::default()
+    };
     let mut front = Front::collect(interface, &wanted(), &options)?;
     let mut writer = PcapNgWriter::new(BufWriter::with_capacity(1 << 18, File::create("/dev/null")?))?;
     writer.write_pcapng_block(InterfaceDescriptionBlock {

@@ -172,6 +172,11 @@ impl Setup {
             let what = format!("{}: frames would come back to where they are taken", self.input);
             return Err(Error::new(ErrorKind::Invalid, what));
         }
+        // A sender's offload leaves checksums and cutting to the device, and this one is none. Podwire's own ports are
+        // without already.
+        if let Some(other) = netdev::peer_of(&self.input) {
+            sys::without_offload(&other).context(|| format!("switching offloads of {other} off"))?;
+        }
         if self.on_failure == OnFailure::Drop {
             return Ok(());
         }
