@@ -391,3 +391,29 @@ fn root_refusals_name_what_is_in_the_way() -> Result<()> {
     }
     Ok(())
 }
+
+/// Nobody reads standard output for a while: nothing is lost meanwhile.
+#[test]
+fn root_a_reader_that_stalls_costs_no_frame() -> Result<()> {
+    let stage = Stage::new()?;
+    let frames = made(&(0..40).map(|number| format!("vxlan({number})")).collect::<Vec<_>>())?;
+    let folder = stage.scratch.path().to_string_lossy().into_owned();
+    let program = podwire_harness::binary().to_string_lossy().into_owned();
+    let script = format!(
+        "{program} collect --interface eth0 -o json --interval 5ms --duration 5s 2>{folder}/said | (sleep 4; cat >{folder}/lines)"
+    );
+    let collecting = stage.scene.collector.enter_later(move || podwire_harness::run(&["sh", "-c", &script]))?;
+    podwire_harness::eventually("it listens", || {
+        Ok(std::fs::read_to_string(stage.scratch.path().join("said"))
+            .is_ok_and(|said| said.contains("collecting: ")))
+    })?;
+    for _ in 0..25 {
+        stage.send(&frames)?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    collecting.join().ok().context("it panicked")??;
+    let lines = std::fs::read_to_string(stage.scratch.path().join("lines"))?;
+    let last: serde_json::Value = serde_json::from_str(lines.lines().last().context("no line")?)?;
+    assert_eq!(last["frames"], 1000, "{last:#}");
+    Ok(())
+}

@@ -1,6 +1,7 @@
 //! `podwire collect`: receives mirrored streams and counts, writes or hands on what is in them.
 
 mod json;
+mod printer;
 mod run;
 mod table;
 mod words;

@@ -13,6 +13,7 @@ use podwire_datapath::collect::{
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::json::{self, Moment};
+use super::printer::Printer;
 use super::table::{self, Screen};
 use super::{Output, Wanted};
 use crate::failure::Failure;
@@ -28,7 +29,7 @@ pub(super) fn run(wanted: &Wanted) -> Result<(), Failure> {
     let opened = collect::open(&wanted.interface, &options.wanted).map_err(refused)?;
     let sinks = sinks(wanted)?;
     let mut source = opened.source;
-    let mut show = Show::new(wanted, source.describe());
+    let mut show = Show::new(wanted, source.describe())?;
     if let Some(why) = opened.fallback {
         say(&format!("AF_XDP is not used: {why}"));
     }
@@ -136,38 +137,38 @@ struct Show {
     output: Output,
     /// Whether a table is drawn over the last one.
     live: bool,
-    /// Standard output is the file.
-    to_stderr: bool,
     interval: Duration,
     began: Instant,
     last: Instant,
     report: Option<Report>,
     screen: Screen,
+    printer: Printer,
 }
 
 impl Show {
-    fn new(wanted: &Wanted, source: String) -> Self {
+    fn new(wanted: &Wanted, source: String) -> Result<Self, Failure> {
+        // Standard output may be the file.
         let to_stderr = wanted.write.as_deref().is_some_and(is_stdout);
         let terminal = !to_stderr && std::io::stdout().is_terminal();
         let output = wanted.output.unwrap_or(if terminal { Output::Table } else { Output::Json });
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let live = output == Output::Table && terminal && !dumb;
         let (began, interval) = (Instant::now(), wanted.interval);
-        Self {
+        Ok(Self {
             source,
             output,
             live,
-            to_stderr,
             interval,
             began,
             last: began,
             report: None,
             screen: Screen::default(),
-        }
+            printer: Printer::start(to_stderr)?,
+        })
     }
 
     fn is_due(&self) -> bool {
-        self.last.elapsed() >= self.interval
+        self.last.elapsed() >= self.interval && self.printer.is_ready()
     }
 
     fn show(
@@ -205,13 +206,7 @@ impl Show {
         };
         self.last = Instant::now();
         self.report = Some(report.clone());
-        if self.to_stderr {
-            anstream::stderr().lock().write_all(text.as_bytes())?;
-            return Ok(());
-        }
-        let mut out = anstream::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        Ok(out.flush()?)
+        Ok(if last { self.printer.finish(text)? } else { self.printer.print(text)? })
     }
 }
 
