@@ -402,7 +402,8 @@ fn root_a_reader_that_stalls_costs_no_frame() -> Result<()> {
     let script = format!(
         "{program} collect --interface eth0 -o json --interval 5ms --duration 5s 2>{folder}/said | (sleep 4; cat >{folder}/lines)"
     );
-    let collecting = stage.scene.collector.enter_later(move || podwire_harness::run(&["sh", "-c", &script]))?;
+    let collecting =
+        stage.scene.collector.enter_later(move || podwire_harness::run(&["sh", "-c", &script]))?;
     podwire_harness::eventually("it listens", || {
         Ok(std::fs::read_to_string(stage.scratch.path().join("said"))
             .is_ok_and(|said| said.contains("collecting: ")))

@@ -75,11 +75,8 @@ fn collect(config: &ConfigRow, queue: &Queue, frame: &Frame) -> u32 {
             let _ = maps::FRAGMENTS.remove(key);
             xdp_action::XDP_PASS
         }
-        Part::Later => match maps::FRAGMENTS.get_ptr(key) {
-            // SAFETY: an aligned word of a row that the kernel keeps while the program runs.
-            Some(since) if now.wrapping_sub(unsafe { *since }) < xsk::FRAGMENT_TIME => {
-                queue.give(config, frame)
-            }
+        Part::Later => match queue::first_came(key) {
+            Some(since) if now.wrapping_sub(since) < xsk::FRAGMENT_TIME => queue.give(config, frame),
             _ => {
                 queue.count_orphan();
                 xdp_action::XDP_PASS

@@ -2,7 +2,7 @@
 
 use aya_ebpf::{bindings::xdp_action, helpers::generated as helper, programs::XdpContext};
 use podwire_core::xsk::{
-    Action, Admission, ConfigRow, QueueRow, Shared, admit,
+    Action, Admission, ConfigRow, FragmentKey, QueueRow, Shared, admit,
     credit::{self},
 };
 
@@ -86,6 +86,13 @@ impl Queue {
 pub fn now() -> u64 {
     // SAFETY: the helper takes nothing.
     unsafe { helper::bpf_ktime_get_coarse_ns() }
+}
+
+/// When the first fragment of a datagram came, if it was the worker's.
+#[inline(always)]
+pub fn first_came(key: FragmentKey) -> Option<u64> {
+    // SAFETY: an aligned word of a row that the kernel keeps while the program runs.
+    maps::FRAGMENTS.get_ptr(key).map(|since| unsafe { *since })
 }
 
 /// What shall be done with a frame that no worker takes.
