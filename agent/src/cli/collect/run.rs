@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use podwire_datapath::ErrorKind;
@@ -24,7 +24,8 @@ const WAIT: Duration = Duration::from_millis(20);
 const SIZE: (usize, usize) = (80, 24);
 
 pub(super) fn run(wanted: &Wanted) -> Result<(), Failure> {
-    let pressed = on_signals()?;
+    let begun = Arc::new(AtomicBool::new(false));
+    let pressed = on_signals(begun.clone())?;
     let options = wanted.options();
     let opened = collect::open(&wanted.interface, &options.wanted).map_err(refused)?;
     let sinks = sinks(wanted)?;
@@ -35,6 +36,7 @@ pub(super) fn run(wanted: &Wanted) -> Result<(), Failure> {
     }
     say(&format!("collecting: {}", source.describe()));
     let mut collector = Collector::new(options, sinks);
+    begun.store(true, Ordering::Relaxed);
     let mut failed = false;
     let began = Instant::now();
     let end = wanted.duration.and_then(|time| began.checked_add(time));
@@ -105,8 +107,9 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, super::nanoseconds)
 }
 
-/// Counts SIGINT, SIGTERM and SIGHUP. The second one ends the process where it is.
-fn on_signals() -> Result<Arc<AtomicU32>, Failure> {
+/// Counts SIGINT, SIGTERM and SIGHUP. The second one ends the process where it is, and so does the
+/// first before it has begun: a pipe that nobody reads is waited for.
+fn on_signals(begun: Arc<AtomicBool>) -> Result<Arc<AtomicU32>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut interrupt, mut terminate, mut hang_up) = {
         let _guard = runtime.enter();
@@ -122,7 +125,7 @@ fn on_signals() -> Result<Arc<AtomicU32>, Failure> {
                     _ = terminate.recv() => {}
                     _ = hang_up.recv() => {}
                 }
-                if counted.fetch_add(1, Ordering::Relaxed) != 0 {
+                if counted.fetch_add(1, Ordering::Relaxed) != 0 || !begun.load(Ordering::Relaxed) {
                     std::process::exit(130);
                 }
             }
