@@ -22,6 +22,15 @@ pub(crate) fn without_offload(interface: &str) -> io::Result<()> {
     OFF.into_iter().try_for_each(|command| set_flag(&socket, interface, command, false))
 }
 
+/// Switches checksum offload of a device off; segmentation offload, which builds on it, goes with it.
+#[cfg(feature = "xsk")]
+pub(crate) fn without_checksum_offload(interface: &str) -> io::Result<()> {
+    /// `ETHTOOL_STXCSUM` of linux/ethtool.h.
+    const CHECKSUMS: u32 = 0x17;
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))?;
+    set_flag(&socket, interface, CHECKSUMS, false)
+}
+
 /// Switches generic receive offload of a device on.
 #[cfg(feature = "xsk")]
 pub(crate) fn with_gro(interface: &str) -> io::Result<()> {

@@ -534,3 +534,36 @@ fn root_each_queue_needs_one_of_the_output() -> Result<()> {
     ensure!(!netns.ip(&["link", "show", "far-in"])?.contains("xdp"), "nothing is left");
     Ok(())
 }
+
+/// Ports that podwire did not make, behind a sender with every offload on: frames are cut and complete nevertheless.
+#[test]
+fn root_frames_of_any_veth_are_cut_and_complete() -> Result<()> {
+    let (topology, scratch) = (Topology::new()?, Scratch::new()?);
+    let netns = &topology.node;
+    for (near, far) in [("near-in", "far-in"), ("near-out", "far-out")] {
+        netns.ip(&["link", "add", near, "type", "veth", "peer", "name", far])?;
+        for end in [near, far] {
+            netns.run_ok(&["sysctl", "-qw", &format!("net.ipv6.conf.{end}.disable_ipv6=1")])?;
+            netns.ip(&["link", "set", end, "arp", "off", "up"])?;
+        }
+    }
+    let setup = Setup { bpffs: scratch.bpf().join("podwire"), ..Setup::new("far-in", "far-out") };
+    let longest = Arc::new(AtomicUsize::new(0));
+    let seen = longest.clone();
+    let inspector = netns.enter(move || {
+        Ok(setup.start(move |_| {
+            let seen = seen.clone();
+            move |frame: &mut Inspected<'_>| {
+                seen.fetch_max(frame.bytes().len(), Ordering::Relaxed);
+            }
+        })?)
+    })?;
+    let node = Node::open(netns, &scratch, Hook::Auto)?;
+    let wish = redirect("inspect", &topology.pods[0], device("near-in"), device("near-out"));
+    node.apply(&redirects(&topology, vec![wish]))?;
+    fetch(&topology, 3, 1 << 20)?;
+    let ended = inspector.stop();
+    ensure!(longest.load(Ordering::Relaxed) == 1514, "{longest:?}");
+    ensure!(ended.counts.passed > 1000 && ended.balances, "{ended:?}");
+    Ok(())
+}

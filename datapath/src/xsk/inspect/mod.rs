@@ -175,7 +175,8 @@ impl Setup {
         // A sender's offload leaves checksums and cutting to the device, and this one is none. Podwire's own ports are
         // without already.
         if let Some(other) = netdev::peer_of(&self.input) {
-            sys::without_offload(&other).context(|| format!("switching offloads of {other} off"))?;
+            sys::without_checksum_offload(&other)
+                .context(|| format!("switching the checksum offload of {other} off"))?;
         }
         if self.on_failure == OnFailure::Drop {
             return Ok(());
