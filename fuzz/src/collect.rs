@@ -49,8 +49,7 @@ pub fn collect(data: &[u8]) {
 
 fn balanced(report: &Report, delivered: u64) {
     let (totals, parts, sum) = (&report.totals, &report.fragments, report.sum());
-    let booked =
-        totals.frames + totals.not_tunnels + totals.unwanted + totals.undecodable + totals.fragments;
+    let booked = totals.frames + totals.not_tunnels + totals.unwanted + totals.undecodable + totals.fragments;
     assert_eq!(totals.packets, booked, "{totals:?}");
     assert_eq!(totals.fragments, parts.received - parts.packets, "{parts:?}");
     let of_parts = parts.used
