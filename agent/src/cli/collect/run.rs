@@ -209,7 +209,8 @@ impl Show {
         };
         self.last = Instant::now();
         self.report = Some(report.clone());
-        Ok(if last { self.printer.finish(text)? } else { self.printer.print(text)? })
+        let printed = if last { self.printer.finish(text) } else { self.printer.print(text) };
+        Ok(printed?)
     }
 }
 
