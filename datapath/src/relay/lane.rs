@@ -151,13 +151,14 @@ impl Carrier for Uplink {
                 rest.push(index);
             }
         }
-        // A device that is down takes no more: what is left is lost with the socket.
-        if let Some(lane) = &mut self.lane
-            && let Err(left) = lane.flush()
-        {
-            let given = outcomes.iter_mut().rev().filter(|outcome| matches!(outcome, Outcome::Sent { .. }));
-            given.take(left).for_each(|outcome| *outcome = Outcome::Lost(Reason::DeviceDown));
-            self.lane = None;
+        if let Some(lane) = &mut self.lane {
+            let down = lane.flush().err();
+            lose(&mut outcomes, lane.port.take_refused() as usize, Reason::SendFailed);
+            // A device that is down takes no more: what is left is lost with the socket.
+            if let Some(left) = down {
+                lose(&mut outcomes, left, Reason::DeviceDown);
+                self.lane = None;
+            }
         }
         if !rest.is_empty() {
             let left: Vec<&Dressed> = rest.iter().map(|index| &packets[*index]).collect();
@@ -167,6 +168,12 @@ impl Carrier for Uplink {
         }
         outcomes
     }
+}
+
+/// So many of those that the lane took, the last ones, did not leave.
+fn lose(outcomes: &mut [Outcome], count: usize, reason: Reason) {
+    let given = outcomes.iter_mut().rev().filter(|outcome| matches!(outcome, Outcome::Sent { .. }));
+    given.take(count).for_each(|outcome| *outcome = Outcome::Lost(reason));
 }
 
 impl Lane {

@@ -97,6 +97,8 @@ pub struct Receiver {
     /// Since when nothing came, and `used` when that had lasted.
     quiet: Option<(u64, Option<u64>)>,
     ending: bool,
+    /// The kernel said that the interface is gone; it says so once.
+    gone: bool,
 }
 
 impl Receiver {
@@ -125,6 +127,7 @@ impl Receiver {
             looked: monotonic_ns(),
             quiet: None,
             ending: false,
+            gone: false,
         })
     }
 
@@ -153,7 +156,7 @@ impl Receiver {
     /// Waits for packets, for `wait` at most, and takes those that are there.
     ///
     /// # Errors
-    /// When the interface is gone or goes down.
+    /// When the interface is gone.
     pub fn receive(&mut self, wait: Duration) -> Result<Batch<'_>, Error> {
         self.fetch(wait)?;
         Ok(Batch::new(self))
@@ -178,12 +181,12 @@ impl Receiver {
 
     fn fetch(&mut self, wait: Duration) -> Result<(), Error> {
         let mut now = self.go_round();
-        if now == self.looked && self.port.is_gone() {
-            let what = format!("interface {} is gone", self.interface);
-            return Err(Error::new(ErrorKind::Kernel, what));
-        }
         let until = now.saturating_add(wait.as_nanos() as u64);
         while self.port.receive(&mut self.pool, &mut self.frames) == 0 {
+            if self.gone {
+                let what = format!("interface {} is gone", self.interface);
+                return Err(Error::new(ErrorKind::Kernel, what));
+            }
             self.settle(now);
             if now >= until {
                 return Ok(());
@@ -215,6 +218,7 @@ impl Receiver {
         self.refill();
         if now - self.looked >= LOOK {
             self.looked = now;
+            self.gone |= self.port.is_gone();
             self.repay();
         }
         now
