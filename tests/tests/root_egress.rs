@@ -197,16 +197,18 @@ fn root_a_remote_egress_node_gets_packets_by_the_overlay() -> Result<()> {
     Ok(())
 }
 
+/// Whether a node's uplink has an address.
+fn on(world: &World, node: usize, address: &str) -> Result<bool> {
+    let shown = world.cluster.nodes[node].netns.ip(&["-o", "addr", "show", "dev", "eth0"])?;
+    Ok(shown.contains(&format!(" {address}/")))
+}
+
 /// podwire puts the addresses on the uplink, tells the router when they move, and takes them off again; what was
 /// there before stays.
 #[test]
 fn root_own_addresses_come_move_and_go() -> Result<()> {
     let mut world = World::new(Wiring::Native)?;
     world.hold(0, &EIGHT[..1])?;
-    let on = |world: &World, node: usize, address: &str| -> Result<bool> {
-        let shown = world.cluster.nodes[node].netns.ip(&["-o", "addr", "show", "dev", "eth0"])?;
-        Ok(shown.contains(&format!(" {address}/")))
-    };
     for (node, other) in [(1, 0), (0, 1)] {
         let fields = format!("{}, egressNode: node-{}, own: true", ips(SEVEN), node + 1);
         world.put(&egress("seven", &fields), "seven")?;
@@ -229,6 +231,37 @@ fn root_own_addresses_come_move_and_go() -> Result<()> {
     })?;
     ensure!(on(&world, 0, EIGHT[0])?, "{} was there before", EIGHT[0]);
     Ok(())
+}
+
+/// An address moves while its first node still announces it, to one that holds it without podwire: from then on
+/// the neighbours hear nothing of the first.
+#[test]
+fn root_an_address_that_moves_at_once_stays_there() -> Result<()> {
+    let mut world = World::new(Wiring::Native)?;
+    world.put(&egress("seven", &format!("{}, egressNode: node-1, own: true", ips(SEVEN))), "seven")?;
+    world.all_come_as(SEVEN)?;
+    world.hold(1, &SEVEN)?;
+    world.put(&seven(), "seven")?;
+    for address in SEVEN {
+        eventually(&format!("{address} is on node-2 alone"), || {
+            Ok(on(&world, 1, address)? && !on(&world, 0, address)?)
+        })?;
+    }
+    // As long as the first node would announce it.
+    let folder = world.cluster.nodes[0].scratch.path();
+    let capture = Capture::start(&world.cluster.router, "eth0", folder, "arp or icmp6", 0)?;
+    std::thread::sleep(Duration::from_millis(3200));
+    let told = [format!("arp.isgratuitous == 1 && arp.src.proto_ipv4 == {}", SEVEN[0]), advertised(SEVEN[1])];
+    let file = capture.stop();
+    for filter in told {
+        ensure!(Capture::count(&file, 0, &filter)? == 0, "{filter}: the first node still announces it");
+    }
+    world.all_come_as(SEVEN)
+}
+
+/// An unsolicited advertisement.
+fn advertised(address: &str) -> String {
+    format!("icmpv6.nd.na.flag.s == 0 && icmpv6.nd.na.target_address == {address}")
 }
 
 /// Rather nothing than another address: the node of the policy is none that is known.

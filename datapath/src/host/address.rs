@@ -11,17 +11,19 @@ use futures_util::TryStreamExt;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressProtocol};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
 
-use super::{PROTOCOL, announce};
+use super::PROTOCOL;
+use super::announce::{Announcer, Place};
 use crate::error::{Context, Error};
 use crate::netdev::Netdev;
 
 /// Addresses, each with the ifindex of its device.
-pub(crate) type Wish = BTreeSet<(u32, IpAddr)>;
+pub(crate) type Wish = BTreeSet<Place>;
 
-/// What is remembered between two calls: which devices had a carrier.
+/// What is remembered between two calls: which devices had a carrier, and what is still being announced.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     carrier: BTreeMap<u32, bool>,
+    announcer: Announcer,
 }
 
 impl Addresses {
@@ -30,6 +32,7 @@ impl Addresses {
     /// # Errors
     /// The kernel refuses; what was done before that stays done.
     pub(crate) fn apply(&mut self, netdev: &Netdev, wish: &Wish) -> Result<(), Error> {
+        self.announcer.keep_only(wish);
         let present = netdev
             .wait(netdev.handle().address().get().execute().try_collect::<Vec<_>>())
             .context(|| "listing addresses".into())?;
@@ -80,7 +83,7 @@ impl Addresses {
             // On a device without neighbours nobody listens.
             let heard = carrier && !link.header.flags.contains(LinkFlags::Noarp);
             if let (true, Some(mac), Some(addresses)) = (heard, mac, news.remove(&ifindex)) {
-                announce::announce(ifindex, mac, addresses)?;
+                self.announcer.announce(ifindex, mac, addresses)?;
             }
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! Tells the neighbours who has an address now. In: device and address. Out: gratuitous ARP (RFC 5227 section 3)
-//! or an unsolicited neighbour advertisement (RFC 4861 section 7.2.6), three times.
+//! or an unsolicited neighbour advertisement (RFC 4861 section 7.2.6), three times, unless the address is given up meanwhile.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use podwire_core::wire::{WireError, arp, checksum, ethernet, icmpv6, ipv6, ndp};
@@ -16,30 +18,74 @@ const ALL_NODES_MAC: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
 /// Message and option of a neighbour advertisement.
 const ADVERTISEMENT_LEN: usize = 32;
 
-/// Announces without keeping the caller; what cannot be sent is a line in the log.
-///
-/// # Errors
-/// No thread can be started.
-pub(crate) fn announce(ifindex: u32, mac: [u8; 6], addresses: Vec<IpAddr>) -> Result<(), Error> {
-    // A thread starts in the network namespace of the one who starts it.
-    let speak = move || {
-        for pause in PAUSES {
-            std::thread::sleep(pause);
-            for address in &addresses {
-                let sent = frame(mac, *address)
-                    .map_err(|error| error.to_string())
-                    .and_then(|frame| sys::send_frame(ifindex, &frame).map_err(|error| error.to_string()));
-                if let Err(error) = sent {
-                    tracing::debug!(%address, error, "an address could not be announced");
+/// An address on a device, by its ifindex.
+pub(crate) type Place = (u32, IpAddr);
+
+/// Which addresses are ours to announce, each with the turn in which it was taken: what was given up, or has been
+/// taken anew, is not announced by an earlier turn, which would draw packets away from whoever has it now.
+#[derive(Debug, Default)]
+pub(crate) struct Announcer {
+    turn: u64,
+    held: Arc<Mutex<BTreeMap<Place, u64>>>,
+}
+
+impl Announcer {
+    /// Announces without keeping the caller; what cannot be sent is a line in the log.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn announce(
+        &mut self,
+        ifindex: u32,
+        mac: [u8; 6],
+        addresses: Vec<IpAddr>,
+    ) -> Result<(), Error> {
+        self.turn += 1;
+        let (turn, held) = (self.turn, Arc::clone(&self.held));
+        lock(&held).extend(addresses.iter().map(|address| ((ifindex, *address), turn)));
+        // A thread starts in the network namespace of the one who starts it.
+        let speak = move || {
+            for pause in PAUSES {
+                std::thread::sleep(pause);
+                for address in &addresses {
+                    // Kept while it is sent: who forgets an address may be sure that nothing follows.
+                    let held = lock(&held);
+                    if held.get(&(ifindex, *address)) == Some(&turn) {
+                        send(ifindex, mac, *address);
+                    }
                 }
             }
-        }
-    };
-    std::thread::Builder::new()
-        .name("announce".into())
-        .spawn(speak)
-        .map(drop)
-        .context(|| "starting the thread that announces addresses".into())
+        };
+        std::thread::Builder::new()
+            .name("announce".into())
+            .spawn(speak)
+            .map(drop)
+            .context(|| "starting the thread that announces addresses".into())
+    }
+
+    /// Announces nothing any more but these.
+    pub(crate) fn keep_only(&self, wish: &BTreeSet<Place>) {
+        lock(&self.held).retain(|place, _| wish.contains(place));
+    }
+}
+
+impl Drop for Announcer {
+    fn drop(&mut self) {
+        lock(&self.held).clear();
+    }
+}
+
+fn lock(held: &Mutex<BTreeMap<Place, u64>>) -> MutexGuard<'_, BTreeMap<Place, u64>> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn send(ifindex: u32, mac: [u8; 6], address: IpAddr) {
+    let sent = frame(mac, address)
+        .map_err(|error| error.to_string())
+        .and_then(|frame| sys::send_frame(ifindex, &frame).map_err(|error| error.to_string()));
+    if let Err(error) = sent {
+        tracing::debug!(%address, error, "an address could not be announced");
+    }
 }
 
 fn frame(mac: [u8; 6], address: IpAddr) -> Result<Vec<u8>, WireError> {

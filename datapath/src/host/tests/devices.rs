@@ -106,6 +106,35 @@ fn root_addresses_are_announced_and_only_own_ones_go() {
     );
 }
 
+/// The node that has an address next is the only one that its neighbours hear of.
+#[test]
+fn root_addresses_that_are_given_up_are_announced_no_more() {
+    let (node, peer) = (NetNs::new("host").unwrap(), NetNs::new("peer").unwrap());
+    node.ip(&["link", "add", "up0", "type", "veth", "peer", "name", "up1", "netns", peer.name()]).unwrap();
+    peer.ip(&["link", "set", "up1", "up"]).unwrap();
+    node.ip(&["link", "set", "up0", "up"]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let capture = Capture::start(&peer, "up1", folder.path(), "arp or icmp6", 0).unwrap();
+    node.enter(|| {
+        let netdev = Netdev::open()?;
+        let index = netdev.links()?["up0"].index;
+        let place = |text: &str| (index, text.parse().unwrap());
+        let kept = place("192.0.2.9");
+        let mut addresses = address::Addresses::default();
+        addresses.apply(&netdev, &BTreeSet::from([place("192.0.2.7"), place("2001:db8::7"), kept]))?;
+        std::thread::sleep(Duration::from_millis(300));
+        addresses.apply(&netdev, &BTreeSet::from([kept]))?;
+        std::thread::sleep(Duration::from_millis(3200));
+        Ok(())
+    })
+    .unwrap();
+    let file = capture.stop();
+    let count = |filter: &str| Capture::count(&file, 0, filter).unwrap();
+    assert_eq!(count("arp.src.proto_ipv4 == 192.0.2.7"), 1);
+    assert_eq!(count("icmpv6.type == 136 && icmpv6.nd.na.target_address == 2001:db8::7"), 1);
+    assert_eq!(count("arp.src.proto_ipv4 == 192.0.2.9"), 3);
+}
+
 #[test]
 fn root_mtu_is_lowered_on_both_ends_and_never_raised() {
     let (node, pod) = (NetNs::new("host").unwrap(), NetNs::new("pod").unwrap());
