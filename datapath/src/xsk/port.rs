@@ -132,16 +132,17 @@ impl Port {
         self.binding
     }
 
-    /// Gives free buffers to the kernel to receive into, at most `most`; returns how many.
+    /// Gives free buffers to the kernel to receive into, at most `most`; returns how many. They keep their order: the
+    /// kernel goes through memory from one to the next, which processors foresee.
     pub fn fill(&mut self, pool: &mut Pool, most: usize) -> usize {
         let mut given = 0;
         while given < most && pool.number() == self.pool {
-            let batch = pool.free_frames().len().min(BATCH).min(most - given);
+            let open = &pool.free_frames()[given..];
+            let batch = open.len().min(BATCH).min(most - given);
             if batch == 0 {
                 break;
             }
-            let at = pool.free_frames().len() - batch;
-            for (to, frame) in self.scratch.iter_mut().zip(&pool.free_frames()[at..]) {
+            for (to, frame) in self.scratch.iter_mut().zip(open) {
                 *to = frame.descriptor;
             }
             // SAFETY: the descriptors are of free buffers of this pool, whose handles are given up below.
@@ -153,9 +154,9 @@ impl Port {
             for descriptor in &self.scratch[..batch] {
                 let _ = pool.shift_raw(descriptor, Place::Free, Place::Fill);
             }
-            pool.free_frames().truncate(at);
             given += taken;
         }
+        pool.free_frames().drain(..given);
         if given > 0 && self.fill.needs_wakeup() {
             let _ = self.rx.poll(0);
         }

@@ -49,6 +49,8 @@ pub struct Program {
     bpf: Ebpf,
     sockets: XskMap<MapData>,
     rows: Arc<Rows>,
+    config: Array<MapData, Row<ConfigRow>>,
+    row: ConfigRow,
     interface: String,
     attached: Option<Attached>,
     folder: Option<PathBuf>,
@@ -78,8 +80,9 @@ impl Program {
             Map::Array(data) => Rows::map(data.fd())?,
             _ => return Err(Error::new(ErrorKind::ForeignState, "map XSK_QUEUES is no array")),
         };
-        let interface = interface.to_owned();
-        Ok(Self { bpf, sockets, rows, interface, attached: None, folder: folder.map(Path::to_owned) })
+        let config = Array::try_from(take(&mut bpf, "XSK_CONFIG")?).context(|| "map XSK_CONFIG".into())?;
+        let (interface, folder) = (interface.to_owned(), folder.map(Path::to_owned));
+        Ok(Self { bpf, sockets, rows, config, row: NOTHING, interface, attached: None, folder })
     }
 
     /// Says what to do, before any packet is looked at. `frame` is the longest that can come.
@@ -106,10 +109,22 @@ impl Program {
                 bypass.set(0, *out, None, 0).context(|| "writing map XSK_BYPASS".into())?;
             }
         }
-        let map = take(&mut self.bpf, "XSK_CONFIG")?;
-        let mut config: Array<_, Row<ConfigRow>> =
-            Array::try_from(map).context(|| "map XSK_CONFIG".into())?;
-        config.set(0, Row(row), 0).context(|| "writing map XSK_CONFIG".into())
+        self.row = row;
+        // An earlier process's program may be at work by the same rows.
+        self.say(self.was_generic())
+    }
+
+    /// Writes what to do. In the stack, several CPUs may have packets of one queue at a time; a driver's poll of it is
+    /// on one.
+    fn say(&mut self, generic: bool) -> Result<(), Error> {
+        // Elsewhere reads may overtake each other, which the atomic addition also prevents.
+        self.row.alone = u32::from(cfg!(target_arch = "x86_64") && !generic);
+        self.config.set(0, Row(self.row), 0).context(|| "writing map XSK_CONFIG".into())
+    }
+
+    /// Whether an earlier process attached the program in the stack.
+    fn was_generic(&self) -> bool {
+        self.folder.as_ref().is_some_and(|folder| folder.join(GENERIC).exists())
     }
 
     /// Enters the identifiers.
@@ -144,20 +159,18 @@ impl Program {
         if let Some(path) = &path
             && self.adopt(path)?
         {
-            let generic = self.folder.as_ref().is_some_and(|folder| folder.join(GENERIC).exists());
-            let attached = if generic { Attached::Generic } else { Attached::Native };
+            let attached = if self.was_generic() { Attached::Generic } else { Attached::Native };
             return Ok(*self.attached.insert(attached));
         }
-        let program = xdp(&mut self.bpf)?;
-        let mut attached = Attached::Native;
-        let link = program.attach(&interface, XdpMode::Driver).or_else(|error| {
-            if is_busy(&error) {
-                return Err(error);
-            }
+        let (mut attached, mut link) =
+            (Attached::Native, xdp(&mut self.bpf)?.attach(&interface, XdpMode::Driver));
+        if link.as_ref().is_err_and(|error| !is_busy(error)) {
+            self.say(true)?;
             attached = Attached::Generic;
-            program.attach(&interface, XdpMode::Skb)
-        });
+            link = xdp(&mut self.bpf)?.attach(&interface, XdpMode::Skb);
+        }
         let link = link.map_err(|error| refused(error, &interface))?;
+        let program = xdp(&mut self.bpf)?;
         if let Some(path) = path {
             let link: FdLink = program
                 .take_link(link)
@@ -251,7 +264,7 @@ const NOTHING: ConfigRow = ConfigRow {
     by_id: 0,
     buffers: 0,
     behind: Action::Pass as u32,
-    pad: 0,
+    alone: 0,
     vxlan_ports: [0; ConfigRow::PORTS],
     geneve_ports: [0; ConfigRow::PORTS],
 };

@@ -25,7 +25,7 @@ pub fn to_worker(ctx: XdpContext) -> u32 {
         return xdp_action::XDP_PASS;
     };
     let frame = Frame::of(&ctx);
-    let Some(queue) = Queue::of(&ctx) else {
+    let Some(queue) = Queue::of(&ctx, config) else {
         // A queue beyond those that can have a worker is one without: an inspector's action holds for it too.
         return if config.role == Role::Inspector as u32 {
             queue::act(config.action)

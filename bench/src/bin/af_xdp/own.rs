@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use nix::unistd::gettid;
 use podwire_datapath::collect::Wanted;
-use podwire_datapath::xsk::{Copying, Front, Options, Pool, Port};
+use podwire_datapath::xsk::{Copying, Front, Options, Pool, Port, Surplus};
 use podwire_harness::NetNs;
 
 use crate::site::{Worker, pin};
@@ -42,7 +42,7 @@ impl Own {
     pub fn receive(netns: &NetNs, interface: &str, processor: usize) -> Result<Self> {
         let interface = interface.to_owned();
         Self::start(netns, processor, move |shared, ready| {
-            let options = Options { copying: Copying::Copy, ..Options::default() };
+            let options = Options { copying: Copying::Copy, surplus: Surplus::Drop, ..Options::default() };
             let mut front = Front::collect(&interface, &wanted(), &options)?;
             ready()?;
             while !shared.end.load(Ordering::Relaxed) {

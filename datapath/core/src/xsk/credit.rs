@@ -5,7 +5,8 @@
 //! lacks a buffer for it and never drops it unseen; what there is no buffer for takes the stated action instead.
 //! Neither side waits for the other.
 
-/// The row, as the program sees it. Every operation is atomic.
+/// The row, as the program sees it. Every operation is atomic; where one CPU at a time runs the program, that of
+/// adding may be a read and a write.
 pub trait Shared {
     /// When the worker last went round, in nanoseconds of the monotonic clock.
     fn beat(&self) -> u64;

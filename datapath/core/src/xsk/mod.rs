@@ -25,7 +25,7 @@ pub use rows::{Action, ConfigRow, FragmentKey, IdKey, IdKind, QueueRow, Role};
 pub use tunnel::{Found, Fragment, Window, find};
 
 /// The layout of the rows. Pins of another one are not adopted: raise it with every change.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 /// Queues of one interface that can have a worker.
 pub const QUEUES: u32 = 64;
 /// Identifiers of sessions that a collector can ask for.

@@ -43,8 +43,9 @@ pub struct ConfigRow {
     pub buffers: u32,
     /// [`Action`] as a number, for packets that meet a living worker without buffers.
     pub behind: u32,
-    /// Up to the end of the row.
-    pub pad: u32,
+    /// Not 0: only one CPU at a time runs the program for a queue, as in a driver's poll, and the machine keeps reads in
+    /// order: [`QueueRow::used`] needs no atomic addition, which is a good part of what a packet costs here.
+    pub alone: u32,
     /// UDP destination ports of VXLAN, 0 for none.
     pub vxlan_ports: [u16; ConfigRow::PORTS],
     /// UDP destination ports of GENEVE, 0 for none.

@@ -179,16 +179,11 @@ fn in_udp<W: Window>(window: &W, config: &ConfigRow, at: usize) -> Option<bool> 
     if port == 0 {
         return None;
     }
-    let (mut is_vxlan, mut is_geneve) = (false, false);
-    for index in 0..ConfigRow::PORTS {
-        is_vxlan |= config.vxlan_ports[index] == port;
-        is_geneve |= config.geneve_ports[index] == port;
-    }
-    if is_geneve && !is_vxlan {
-        let payload = window.read(at + udp::HEADER_LEN + geneve::PROTOCOL_OFFSET)?;
-        is_geneve = u16::from_be_bytes(payload) == ethernet::ETHER_TYPE_TEB;
-    }
-    let known = is_vxlan || is_geneve;
+    let known = has(&config.vxlan_ports, port)
+        || has(&config.geneve_ports, port) && {
+            let payload = window.read(at + udp::HEADER_LEN + geneve::PROTOCOL_OFFSET)?;
+            u16::from_be_bytes(payload) == ethernet::ETHER_TYPE_TEB
+        };
     if !known || config.by_id & IdKind::Vni.bit() == 0 {
         return Some(known);
     }
@@ -197,6 +192,12 @@ fn in_udp<W: Window>(window: &W, config: &ConfigRow, at: usize) -> Option<bool> 
     let [high, middle, low] = window.read(at + udp::HEADER_LEN + vxlan::VNI_OFFSET)?;
     let id = u32::from_be_bytes([0, high, middle, low]);
     Some(window.wanted(&IdKey { kind: IdKind::Vni as u32, id }))
+}
+
+/// Most collectors have one port, which is the first.
+#[inline(always)]
+fn has(ports: &[u16; ConfigRow::PORTS], port: u16) -> bool {
+    ports[0] == port || ports[1] == port || ports[2] == port || ports[3] == port
 }
 
 /// Whether a GRE packet is asked for.
