@@ -56,7 +56,7 @@ impl Drop for Batch<'_> {
     fn drop(&mut self) {
         let mut frames = std::mem::take(&mut self.receiver.frames);
         self.receiver.count_taken(&frames);
-        self.receiver.free_all(frames.drain(..));
+        self.receiver.pool.free_all(&mut frames);
         self.receiver.put_back(frames);
     }
 }

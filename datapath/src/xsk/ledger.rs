@@ -43,18 +43,12 @@ impl Ledger {
     /// Moves a buffer. `false`, and nothing is moved, when it is not where it comes from or there is no such buffer.
     #[must_use]
     pub fn shift(&mut self, buffer: usize, from: Place, to: Place) -> bool {
-        match self.places.get_mut(buffer) {
-            Some(place) if *place == from => {
-                *place = to;
-                self.counts[from as usize] -= 1;
-                self.counts[to as usize] += 1;
-                true
-            }
-            _ => {
-                self.refused += 1;
-                false
-            }
-        }
+        self.moving(from, to).shift(buffer)
+    }
+
+    /// Moves several buffers from one place to another.
+    pub fn moving(&mut self, from: Place, to: Place) -> Moving<'_> {
+        Moving { ledger: self, from, to, moved: 0 }
     }
 
     /// Buffers in a place.
@@ -76,6 +70,42 @@ impl Ledger {
     pub fn balances(&self) -> bool {
         let counted = |place: &Place| self.places.iter().filter(|other| *other == place).count() as u64;
         self.refused == 0 && Place::ALL.iter().all(|place| counted(place) == self.count(*place))
+    }
+}
+
+/// Buffers on their way from one place to another. They are counted together, when this is dropped: it is a good part
+/// of what a buffer costs.
+#[derive(Debug)]
+pub struct Moving<'a> {
+    ledger: &'a mut Ledger,
+    from: Place,
+    to: Place,
+    moved: u64,
+}
+
+impl Moving<'_> {
+    /// Moves one. `false`, and nothing is moved, when it is not where it comes from or there is no such buffer.
+    #[must_use]
+    #[inline]
+    pub fn shift(&mut self, buffer: usize) -> bool {
+        match self.ledger.places.get_mut(buffer) {
+            Some(place) if *place == self.from => {
+                *place = self.to;
+                self.moved += 1;
+                true
+            }
+            _ => {
+                self.ledger.refused += 1;
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.ledger.counts[self.to as usize] += self.moved;
+        self.ledger.counts[self.from as usize] -= self.moved;
     }
 }
 
@@ -110,6 +140,24 @@ mod tests {
             }
             prop_assert_eq!(ledger.refused(), refused);
             prop_assert_eq!(ledger.balances(), refused == 0);
+        }
+
+        #[test]
+        fn several_buffers_are_moved_as_one_after_another(
+            moves in prop::collection::vec((prop::collection::vec(0usize..10, 0..8), place(), place()), 0..50)
+        ) {
+            let (mut together, mut single) = (Ledger::new(8), Ledger::new(8));
+            for (buffers, from, to) in moves {
+                let mut moving = together.moving(from, to);
+                let moved: Vec<bool> = buffers.iter().map(|buffer| moving.shift(*buffer)).collect();
+                drop(moving);
+                let expected: Vec<bool> = buffers.iter().map(|buffer| single.shift(*buffer, from, to)).collect();
+                prop_assert_eq!(moved, expected);
+                for place in Place::ALL {
+                    prop_assert_eq!(together.count(place), single.count(place));
+                }
+                prop_assert_eq!(together.refused(), single.refused());
+            }
         }
     }
 }

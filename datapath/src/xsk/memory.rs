@@ -91,6 +91,11 @@ impl Memory {
         (buffer < self.count && (address & (size - 1)) + len <= size).then_some(buffer)
     }
 
+    /// The same as a number that no buffer has.
+    pub(super) fn index_of(&self, descriptor: &FrameDesc) -> usize {
+        self.buffer_of(descriptor).unwrap_or(usize::MAX)
+    }
+
     /// The bytes in a frame.
     pub(super) fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
         // SAFETY: the frame is of this memory, as its pool made sure; `buffer_of` was asked when it came from the

@@ -145,6 +145,15 @@ impl Pool {
         }
     }
 
+    /// Takes buffers back.
+    pub(super) fn free_all(&mut self, frames: &mut Vec<Frame>) {
+        let (memory, number) = (&self.home.memory, self.number);
+        let mut moving = self.ledger.moving(Place::User, Place::Free);
+        frames.retain(|frame| frame.pool == number && moving.shift(memory.index_of(&frame.descriptor)));
+        drop(moving);
+        self.free.append(frames);
+    }
+
     /// Lends a packet's buffers to another thread; they come back by themselves.
     pub fn lend(&self, frames: impl IntoIterator<Item = Frame>) -> Packet {
         Packet::new(self.home.clone(), frames.into_iter().filter(|frame| self.owns(frame)))
@@ -162,8 +171,11 @@ impl Pool {
         &mut self.free
     }
 
-    pub(super) fn put_free(&mut self, frame: Frame) {
-        self.free.push(frame);
+    /// Takes back what the kernel has sent.
+    pub(super) fn take_sent(&mut self, descriptors: &[FrameDesc]) {
+        let mut free = std::mem::take(&mut self.free);
+        self.shift_all(descriptors, Place::Tx, Place::Free, |frame| free.push(frame));
+        self.free = free;
     }
 
     pub(super) fn shift(&mut self, frame: &Frame, from: Place, to: Place) -> bool {
@@ -172,7 +184,22 @@ impl Pool {
 
     /// Books a descriptor of the kernel; `false` when it is not ours, or not where it should be.
     pub(super) fn shift_raw(&mut self, descriptor: &FrameDesc, from: Place, to: Place) -> bool {
-        let buffer = self.home.memory.buffer_of(descriptor).unwrap_or(usize::MAX);
-        self.ledger.shift(buffer, from, to)
+        self.ledger.shift(self.home.memory.index_of(descriptor), from, to)
+    }
+
+    /// Books descriptors of the kernel; hands over those that are ours and where they should be.
+    pub(super) fn shift_all(
+        &mut self,
+        descriptors: &[FrameDesc],
+        from: Place,
+        to: Place,
+        mut moved: impl FnMut(Frame),
+    ) {
+        let mut moving = self.ledger.moving(from, to);
+        for descriptor in descriptors {
+            if moving.shift(self.home.memory.index_of(descriptor)) {
+                moved(Frame { descriptor: *descriptor, pool: self.number });
+            }
+        }
     }
 }

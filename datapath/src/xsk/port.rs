@@ -151,9 +151,7 @@ impl Port {
                 break;
             }
             // The kernel takes all or none.
-            for descriptor in &self.scratch[..batch] {
-                let _ = pool.shift_raw(descriptor, Place::Free, Place::Fill);
-            }
+            pool.shift_all(&self.scratch[..batch], Place::Free, Place::Fill, |_| ());
             given += taken;
         }
         pool.free_frames().drain(..given);
@@ -171,24 +169,16 @@ impl Port {
         }
         // SAFETY: the descriptors are written by the kernel; what is not ours is refused by the ledger.
         let count = unsafe { self.rx.consume(&mut self.scratch) };
-        for index in 0..count {
-            Self::take(pool, frames, self.scratch[index]);
-        }
+        pool.shift_all(&self.scratch[..count], Place::Fill, Place::User, |frame| frames.push(frame));
         while frames.last().is_some_and(Frame::has_more) && frames.len() > before {
             let mut next = FrameDesc::default();
             // SAFETY: as above.
             if unsafe { self.rx.consume_one(&mut next) } == 0 {
                 break;
             }
-            Self::take(pool, frames, next);
+            pool.shift_all(&[next], Place::Fill, Place::User, |frame| frames.push(frame));
         }
         frames.len() - before
-    }
-
-    fn take(pool: &mut Pool, frames: &mut Vec<Frame>, descriptor: FrameDesc) {
-        if pool.shift_raw(&descriptor, Place::Fill, Place::User) {
-            frames.push(pool.frame(descriptor));
-        }
     }
 
     /// Waits until something arrived, or for so many milliseconds.
@@ -260,12 +250,7 @@ impl Port {
         loop {
             // SAFETY: as of `receive`.
             let count = unsafe { self.completion.consume(&mut self.scratch) };
-            for index in 0..count {
-                let descriptor = self.scratch[index];
-                if pool.shift_raw(&descriptor, Place::Tx, Place::Free) {
-                    pool.put_free(pool.frame(descriptor));
-                }
-            }
+            pool.take_sent(&self.scratch[..count]);
             self.sending = self.sending.saturating_sub(count);
             all += count;
             if count < BATCH {
