@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use super::filter;
 use super::quiet::Quiet;
-use super::source::{Losses, Received, Source};
+use super::source::{Losses, Received, Source, no_interface};
 use super::wanted::Wanted;
 use crate::error::{Context, Error, ErrorKind};
 
@@ -51,11 +51,18 @@ impl PacketSocket {
     pub fn open(interface: &str, wanted: &Wanted) -> Result<Self, Error> {
         let about = || format!("listening to interface {interface}");
         let links = crate::netdev::Netdev::open()?.links()?;
-        let link = links
-            .get(interface)
-            .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("interface {interface} does not exist")))?;
+        let link = links.get(interface).ok_or_else(|| no_interface(interface))?;
         // Protocol 0: nothing comes before the filter is there.
-        let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0))).context(about)?;
+        let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0))).map_err(|error| {
+            if error.kind() == std::io::ErrorKind::PermissionDenied {
+                return Error::caused(
+                    ErrorKind::PermissionDenied,
+                    format!("{}: it needs CAP_NET_RAW", about()),
+                    error,
+                );
+            }
+            Error::caused(ErrorKind::Kernel, about(), error)
+        })?;
         let program = filter::program(wanted);
         let program: Vec<SockFilter> = program
             .iter()

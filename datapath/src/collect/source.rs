@@ -62,7 +62,7 @@ pub struct Opened {
 /// `CAP_NET_RAW`.
 pub fn open(interface: &str, wanted: &Wanted) -> Result<Opened, Error> {
     if nix::net::if_::if_nametoindex(interface).is_err() {
-        return Err(Error::new(ErrorKind::Invalid, format!("interface {interface} does not exist")));
+        return Err(no_interface(interface));
     }
     owners::check(wanted)?;
     if wanted.af_packet {
@@ -76,6 +76,20 @@ pub fn open(interface: &str, wanted: &Wanted) -> Result<Opened, Error> {
             Ok(Opened { source, fallback: Some(why) })
         }
     }
+}
+
+/// Names that are told.
+const TOLD: usize = 8;
+
+/// There is no such interface; which there are, when they are few.
+pub(super) fn no_interface(interface: &str) -> Error {
+    let there = nix::net::if_::if_nameindex()
+        .map(|all| all.iter().map(|one| one.name().to_string_lossy().into_owned()).collect::<Vec<_>>());
+    let there = match there {
+        Ok(names) if names.len() <= TOLD => format!(": there are {}", names.join(", ")),
+        _ => " (`ip link` shows those that do)".to_owned(),
+    };
+    Error::new(ErrorKind::Invalid, format!("interface {interface} does not exist{there}"))
 }
 
 #[cfg(feature = "xsk")]

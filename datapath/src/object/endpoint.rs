@@ -103,12 +103,16 @@ fn read_allowed(field: &Field) -> Option<Allowed> {
     address::source(field, Allowed::Mac, Allowed::Prefix)
 }
 
-/// A device's name as the kernel allows it (`dev_valid_name`).
+/// What a device may be called.
+pub const DEVICE_NAME: &str = "a device name: 1 to 15 bytes without '/', ':' or white space";
+
+/// Whether a device may be called so (the kernel's `dev_valid_name`).
+pub fn is_device_name(text: &str) -> bool {
+    let shape = (1..=15).contains(&text.len()) && text != "." && text != "..";
+    shape && !text.contains(|c: char| c.is_whitespace() || c == '/' || c == ':')
+}
+
+/// A device's name.
 pub(super) fn interface_name(field: &Field) -> Option<String> {
-    let valid = |text: &str| {
-        let shape = (1..=15).contains(&text.len()) && text != "." && text != "..";
-        (shape && !text.contains(|c: char| c.is_whitespace() || c == '/' || c == ':'))
-            .then(|| text.to_owned())
-    };
-    field.parse(valid, "a device name: 1 to 15 bytes without '/', ':' or white space")
+    field.parse(|text: &str| is_device_name(text).then(|| text.to_owned()), DEVICE_NAME)
 }

@@ -28,7 +28,7 @@ mod tree;
 
 pub use decode::nearest;
 pub use egress::Egress;
-pub use endpoint::{Endpoint, Namespace, Node};
+pub use endpoint::{DEVICE_NAME, Endpoint, Namespace, Node, is_device_name};
 pub use error::{Errors, ObjectError, ObjectErrorKind};
 pub use metadata::Metadata;
 pub use rule::{TCP_FLAGS, icmp_types, parse_flags};

@@ -18,16 +18,16 @@ use crate::failure::Failure;
 #[derive(Clone, Debug, Args)]
 pub struct Wanted {
     /// Interface at which the streams arrive.
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = words::device)]
     interface: String,
     /// Only these network identifiers of VXLAN and GENEVE.
-    #[arg(long, value_name = "VNI", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..1 << 24))]
+    #[arg(long, value_name = "VNI", value_delimiter = ',', value_parser = words::vni)]
     vni: Vec<u32>,
     /// Only these keys of GRE.
-    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    #[arg(long, value_name = "KEY", value_delimiter = ',', value_parser = words::key)]
     key: Vec<u32>,
     /// Only these sessions of ERSPAN.
-    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(..1024))]
+    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = words::session)]
     session: Vec<u16>,
     /// Only these kinds of tunnels. Without it all, or those that --vni, --key and --session are about.
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_enum)]
@@ -42,7 +42,7 @@ pub struct Wanted {
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Feed the frames into a tap device of this name, as if they arrived there. It is made, and gone at the end.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = words::device)]
     tap: Option<String>,
     /// Begin another file when one has so many bytes, as 500k, 100M or 2G.
     #[arg(long, value_name = "BYTES", requires = "write", value_parser = words::bytes)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use podwire_datapath::collect::PLACES;
+use podwire_datapath::object::{DEVICE_NAME, is_device_name};
 
 /// A time, as 50ms or 10s.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
@@ -30,6 +31,31 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     bytes.filter(|bytes| *bytes != 0).ok_or_else(wrong)
 }
 
+/// A device's name.
+pub(super) fn device(text: &str) -> Result<String, String> {
+    if is_device_name(text) { Ok(text.to_owned()) } else { Err(format!("not {DEVICE_NAME}")) }
+}
+
+/// An identifier of VXLAN or GENEVE.
+pub(super) fn vni(text: &str) -> Result<u32, String> {
+    whole(text, (1 << 24) - 1)
+}
+
+/// A key of GRE.
+pub(super) fn key(text: &str) -> Result<u32, String> {
+    whole(text, u32::MAX)
+}
+
+/// A session of ERSPAN.
+pub(super) fn session(text: &str) -> Result<u16, String> {
+    whole(text, 1023).map(|session| session as u16)
+}
+
+fn whole(text: &str, most: u32) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number <= most);
+    number.ok_or_else(|| format!("not a whole number from 0 to {most}"))
+}
+
 /// How many talkers are shown.
 pub(super) fn top(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|top| *top <= PLACES).ok_or_else(|| format!("allowed: 0 to {PLACES}"))
@@ -37,7 +63,7 @@ pub(super) fn top(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, time, top};
+    use super::{bytes, device, session, time, top, vni};
 
     #[test]
     fn words_are_read() {
@@ -47,5 +73,11 @@ mod tests {
         }
         assert!(time("0s").is_err() && time("1").is_err() && time("50ms").is_ok());
         assert!(top("64").is_ok() && top("65").is_err());
+        assert_eq!((vni("16777215"), session("1023")), (Ok(16_777_215), Ok(1023)));
+        for wrong in ["0x10", "16777216", "-1", ""] {
+            assert_eq!(vni(wrong), Err("not a whole number from 0 to 16777215".into()), "{wrong}");
+        }
+        assert!(session("1024").is_err());
+        assert!(device("eth0").is_ok() && device("").is_err() && device("a/b").is_err());
     }
 }

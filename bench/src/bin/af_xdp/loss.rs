@@ -11,8 +11,8 @@ use podwire_bench::target::Target;
 use serde::Serialize;
 
 use crate::pace;
-use crate::site::Site;
-use crate::tool::{self, COLLECT, PCAPNG, TCPDUMP, Tool};
+use crate::site::{Cable, Site, Worker};
+use crate::tool::{self, COLLECT, DEVICE, PCAPNG, TCPDUMP, Tool};
 
 /// How it is measured.
 #[derive(Clone, Debug, Serialize)]
@@ -56,27 +56,66 @@ pub struct Row {
     pub cells: Vec<Cell>,
 }
 
-/// Measures.
+/// Where a stream ends: at a host that it is addressed to or not, which has a tunnel device of the kernel's or not.
+struct Goal {
+    site: Site,
+    cable: Cable,
+    kernel: Worker,
+    frame: Vec<u8>,
+}
+
+impl Goal {
+    fn new(addressed: bool, device: bool, frame_len: usize) -> Result<Self> {
+        let site = Site::new()?;
+        let cable = site.lay(0)?;
+        let kernel = site.receive_apart(&cable, true)?.context("no receiving thread")?;
+        let mut to = mac(&site.to, &cable.to)?;
+        if addressed {
+            site.to.ip(&["addr", "add", "192.0.2.2/24", "dev", &cable.to])?;
+        } else {
+            to[5] ^= 1;
+        }
+        if device {
+            let words = "link add vxlan1 type vxlan id 1 dstport 4789 local 192.0.2.2 nolearning";
+            site.to.ip(&words.split(' ').collect::<Vec<_>>())?;
+            site.to.ip(&["link", "set", "vxlan1", "up"])?;
+        }
+        let frame = frame::vxlan(to, [192, 0, 2, 1], [192, 0, 2, 2], frame_len);
+        Ok(Self { site, cable, kernel, frame })
+    }
+}
+
+/// A stream that is addressed to another host: the stack is done with it as soon as packet sockets have seen it, whole
+/// outer frames.
 ///
 /// # Errors
 /// Without root or two processors.
-pub fn measure(plan: &Plan) -> Result<Vec<Row>> {
-    let site = Site::new()?;
-    let cable = site.lay(0)?;
-    let kernel = site.receive_apart(&cable, true)?.context("no receiving thread")?;
-    // Addressed to another host: the stack is done with it as soon as packet sockets have seen it.
-    let mut other = mac(&site.to, &cable.to)?;
-    other[5] ^= 1;
-    let frame = frame::vxlan(other, [192, 0, 2, 1], [192, 0, 2, 2], plan.frame_len);
-    let tools = tool::all()?;
+pub fn passing(plan: &Plan) -> Result<Vec<Row>> {
+    let goal = Goal::new(false, false, plan.frame_len)?;
+    measure(plan, &tool::passing()?, |_| &goal)
+}
+
+/// A stream that is addressed to this host, of which all commands keep the mirrored frames: at the kernel's tunnel
+/// device, or past the stack.
+///
+/// # Errors
+/// As of [`passing`].
+pub fn addressed(plan: &Plan) -> Result<Vec<Row>> {
+    let (device, bare) = (Goal::new(true, true, plan.frame_len)?, Goal::new(true, false, plan.frame_len)?);
+    measure(plan, &tool::addressed()?, |tool| if tool.at_device { &device } else { &bare })
+}
+
+fn measure<'a>(plan: &Plan, tools: &[Tool], goal: impl Fn(&Tool) -> &'a Goal) -> Result<Vec<Row>> {
     let cells = || plan.offers.iter().map(|offer| Cell { offer: *offer, ..Cell::default() }).collect();
     let mut rows: Vec<Row> = tools.iter().map(|tool| Row { name: tool.name, cells: cells() }).collect();
     let run = |tool: &Tool, cell: &mut Cell| -> Result<()> {
-        let running = tool.start(&site.to, &cable.to)?;
+        let Goal { site, cable, kernel, frame } = goal(tool);
+        let interface = if tool.at_device { "vxlan1" } else { &cable.to };
+        let running = tool.start(&site.to, interface)?;
         std::thread::sleep(START);
         let before = (running.time()?, kernel.time()?);
         let time = Duration::from_millis(plan.milliseconds);
-        let sent = pace::at_rate(&cable.outlet, &frame, cell.offer, time)?;
+        let sent = pace::at_rate(&cable.outlet, frame, cell.offer, time)?;
         std::thread::sleep(END);
         let (command, kernel) = (running.time()? - before.0, kernel.time()? - before.1);
         let kept = running.end().with_context(|| tool.name.to_owned())?;
@@ -130,7 +169,8 @@ pub fn kept_at(row: &Row, percent: f64, round: usize) -> Option<(f64, bool)> {
 /// podwire by tcpdump, of the same round.
 pub fn targets(rows: &[Row]) -> Vec<Target> {
     let row = |name: &str| rows.iter().find(|row| row.name == name);
-    let Some((own, rival)) = row(COLLECT).or(row(PCAPNG)).zip(row(TCPDUMP)) else { return Vec::new() };
+    let rival = row(TCPDUMP).or(row(DEVICE));
+    let Some((own, rival)) = row(COLLECT).or(row(PCAPNG)).zip(rival) else { return Vec::new() };
     let rounds = own.cells.first().map_or(0, |cell| cell.rates.len());
     EQUAL
         .iter()

@@ -1,6 +1,6 @@
 //! Commands that receive a mirrored stream. In: an interface. Out: how many packets each says it kept.
 //!
-//! One more contender is one more line in [`all`].
+//! One more contender is one more line in [`passing`] or [`addressed`].
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -21,31 +21,56 @@ pub struct Tool {
     pub name: &'static str,
     /// The program and its words; `IF` stands for the interface.
     words: Vec<String>,
-    kept: fn(&str) -> Option<u64>,
+    /// It listens at the kernel's tunnel device, else at the interface where the stream arrives.
+    pub at_device: bool,
+    kept: Kept,
 }
 
 pub const TCPDUMP: &str = "tcpdump -w /dev/null";
 pub const PCAPNG: &str = "podwire xsk, decapsulated, pcapng";
 pub const COLLECT: &str = "podwire collect -w /dev/null";
 
-/// All of them that are there.
-pub fn all() -> Result<Vec<Tool>> {
-    let own = std::env::current_exe()?;
-    let collect = own.with_file_name("podwire");
-    let (own, collect) = (own.to_string_lossy().into_owned(), collect.to_string_lossy().into_owned());
+pub const DEVICE: &str = "tcpdump at the vxlan device";
+
+type Kept = fn(&str) -> Option<u64>;
+const TCPDUMP_LINE: &str = "tcpdump -p -n -i IF -s 0 -w /dev/null";
+const DUMPCAP_LINE: &str = "dumpcap -p -q -i IF -w /dev/null";
+
+fn collect_line() -> Result<String> {
+    let program = std::env::current_exe()?.with_file_name("podwire");
+    Ok(format!("{} collect --interface IF -w /dev/null --output json", program.display()))
+}
+
+/// Those that are there for a stream that is addressed to this host.
+pub fn addressed() -> Result<Vec<Tool>> {
     let tools = [
-        (TCPDUMP, "tcpdump -p -n -i IF -s 0 -w /dev/null".to_owned(), tcpdump as fn(&str) -> Option<u64>),
+        (DEVICE, TCPDUMP_LINE.to_owned(), tcpdump as Kept),
+        ("dumpcap at the vxlan device", DUMPCAP_LINE.to_owned(), dumpcap),
+        (COLLECT, collect_line()?, summary),
+    ];
+    Ok(there(tools).map(|tool| Tool { at_device: tool.name != COLLECT, ..tool }).collect())
+}
+
+/// Those that are there for a stream that is addressed to another one.
+pub fn passing() -> Result<Vec<Tool>> {
+    let own = std::env::current_exe()?.display().to_string();
+    let tools = [
+        (TCPDUMP, TCPDUMP_LINE.to_owned(), tcpdump as Kept),
         ("tcpdump -B 4096 -w /dev/null", "tcpdump -p -n -i IF -s 0 -B 4096 -w /dev/null".to_owned(), tcpdump),
-        ("dumpcap -w /dev/null", "dumpcap -p -q -i IF -w /dev/null".to_owned(), dumpcap),
+        ("dumpcap -w /dev/null", DUMPCAP_LINE.to_owned(), dumpcap),
         ("podwire xsk, counted", format!("{own} receive count IF"), summary),
         (PCAPNG, format!("{own} receive pcapng IF"), summary),
-        (COLLECT, format!("{collect} collect --interface IF -w /dev/null --output json"), summary),
+        (COLLECT, collect_line()?, summary),
     ];
-    Ok(tools
-        .into_iter()
-        .map(|(name, line, kept)| Tool { name, words: line.split(' ').map(str::to_owned).collect(), kept })
-        .filter(Tool::is_there)
-        .collect())
+    Ok(there(tools).collect())
+}
+
+fn there(tools: impl IntoIterator<Item = (&'static str, String, Kept)>) -> impl Iterator<Item = Tool> {
+    let made = tools.into_iter().map(|(name, line, kept)| {
+        let words = line.split(' ').map(str::to_owned).collect();
+        Tool { name, words, at_device: false, kept }
+    });
+    made.filter(Tool::is_there)
 }
 
 impl Tool {
@@ -83,7 +108,7 @@ impl Tool {
 pub struct Running {
     child: std::process::Child,
     said: File,
-    kept: fn(&str) -> Option<u64>,
+    kept: Kept,
 }
 
 impl Running {
