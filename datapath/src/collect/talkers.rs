@@ -73,15 +73,21 @@ pub struct Talkers {
     /// Apart from the rest, so that the lightest is found in few cache lines.
     bytes: Vec<u64>,
     rest: Vec<(Pair, u64, u64)>,
+    /// The pair of the last frame and its place: often that of the next one too.
+    recent: Option<(Pair, usize)>,
 }
 
 impl Talkers {
     /// Counts a frame.
     pub fn count(&mut self, pair: Pair, bytes: u64) {
-        let at = match self.places.get(&pair) {
-            Some(place) => *place as usize,
-            None => self.place(pair),
+        let at = match self.recent {
+            Some((last, at)) if last == pair => at,
+            _ => match self.places.get(&pair) {
+                Some(place) => usize::from(*place),
+                None => self.place(pair),
+            },
         };
+        self.recent = Some((pair, at));
         if let (Some(all), Some((_, frames, _))) = (self.bytes.get_mut(at), self.rest.get_mut(at)) {
             *all += bytes;
             *frames += 1;

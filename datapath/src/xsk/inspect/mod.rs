@@ -96,7 +96,7 @@ impl Setup {
         let fresh = !folder.join("link").exists();
         let mut program = Program::load(&self.input, Some(&folder))?;
         match self.set_up(&mut program, make) {
-            Ok(workers) => Running::start(program, workers),
+            Ok(workers) => Running::start(program, workers, fresh),
             Err(error) => {
                 // What was there before goes on without a worker; what was not is not left.
                 if fresh {
@@ -213,7 +213,11 @@ pub struct Running {
 }
 
 impl Running {
-    fn start<I: Inspect + 'static>(program: Program, workers: Vec<Worker<I>>) -> Result<Self, Error> {
+    fn start<I: Inspect + 'static>(
+        program: Program,
+        workers: Vec<Worker<I>>,
+        fresh: bool,
+    ) -> Result<Self, Error> {
         let shared = workers.iter().map(Worker::shared).collect();
         let mut running = Self { end: Arc::default(), threads: Vec::new(), shared, program };
         for worker in workers {
@@ -221,8 +225,17 @@ impl Running {
             let thread = std::thread::Builder::new()
                 .name("inspect".into())
                 .spawn(move || worker.run(&end))
-                .context(|| "starting an inspector's thread".into())?;
-            running.threads.push(thread);
+                .context(|| "starting an inspector's thread".into());
+            match thread {
+                Ok(thread) => running.threads.push(thread),
+                Err(error) => {
+                    running.end_workers();
+                    if fresh {
+                        running.program.remove();
+                    }
+                    return Err(error);
+                }
+            }
         }
         Ok(running)
     }
