@@ -10,6 +10,8 @@ use futures_util::{StreamExt, TryStreamExt};
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+#[cfg(feature = "xsk")]
+use rtnetlink::packet_route::link::{LinkXdp, XdpAttached};
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -248,33 +250,50 @@ impl Netdev {
     }
 }
 
-/// The other end of a veth pair, when it is in the caller's network namespace. On a thread of its own: callers may
-/// be inside a runtime.
+/// All devices as the kernel tells them. On a thread of its own: callers may be inside a runtime.
 #[cfg(feature = "xsk")]
-pub(crate) fn peer_of(interface: &str) -> Option<String> {
-    let interface = interface.to_owned();
-    std::thread::spawn(move || {
+fn messages() -> Option<Vec<LinkMessage>> {
+    let ask = || {
         let netdev = Netdev::open().ok()?;
         let links = netdev.handle.link().get().execute().try_collect::<Vec<_>>();
-        let links = netdev.runtime.block_on(links).ok()?;
-        let named = |message: &LinkMessage, wanted: &str| {
-            message.attributes.iter().any(|one| matches!(one, LinkAttribute::IfName(name) if name == wanted))
-        };
-        let own = links.iter().find(|message| named(message, &interface))?;
-        let elsewhere = own.attributes.iter().any(|one| matches!(one, LinkAttribute::LinkNetNsId(_)));
-        let index = own.attributes.iter().find_map(|one| match one {
-            LinkAttribute::Link(index) => Some(*index),
-            _ => None,
-        })?;
-        let other = links.iter().find(|message| message.header.index == index && !elsewhere)?;
-        other.attributes.iter().find_map(|one| match one {
-            LinkAttribute::IfName(name) => Some(name.clone()),
-            _ => None,
+        netdev.runtime.block_on(links).ok()
+    };
+    std::thread::spawn(ask).join().ok().flatten()
+}
+
+#[cfg(feature = "xsk")]
+fn is_named(message: &LinkMessage, wanted: &str) -> bool {
+    message.attributes.iter().any(|one| matches!(one, LinkAttribute::IfName(name) if name == wanted))
+}
+
+/// The other end of a veth pair, when it is in the caller's network namespace.
+#[cfg(feature = "xsk")]
+pub(crate) fn peer_of(interface: &str) -> Option<String> {
+    let links = messages()?;
+    let own = links.iter().find(|message| is_named(message, interface))?;
+    let elsewhere = own.attributes.iter().any(|one| matches!(one, LinkAttribute::LinkNetNsId(_)));
+    let index = own.attributes.iter().find_map(|one| match one {
+        LinkAttribute::Link(index) => Some(*index),
+        _ => None,
+    })?;
+    let other = links.iter().find(|message| message.header.index == index && !elsewhere)?;
+    other.attributes.iter().find_map(|one| match one {
+        LinkAttribute::IfName(name) => Some(name.clone()),
+        _ => None,
+    })
+}
+
+/// Whether a device's XDP program is in its driver and nowhere else.
+#[cfg(feature = "xsk")]
+pub(crate) fn has_driver_xdp(interface: &str) -> bool {
+    let links = messages().unwrap_or_default();
+    let own = links.iter().find(|message| is_named(message, interface));
+    own.is_some_and(|own| {
+        own.attributes.iter().any(|one| match one {
+            LinkAttribute::Xdp(parts) => parts.contains(&LinkXdp::Attached(XdpAttached::Driver)),
+            _ => false,
         })
     })
-    .join()
-    .ok()
-    .flatten()
 }
 
 fn read_link(message: &LinkMessage) -> Option<(String, Link)> {

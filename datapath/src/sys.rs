@@ -66,6 +66,29 @@ pub(crate) fn queues(interface: &str) -> Option<(u32, u32)> {
     Some((value.receive + value.combined, value.send + value.combined))
 }
 
+/// `struct ethtool_drvinfo` of linux/ethtool.h.
+#[cfg(feature = "xsk")]
+#[repr(C)]
+struct EthtoolDriver {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// Which driver a device has; `None` when it does not say.
+#[cfg(feature = "xsk")]
+pub(crate) fn driver(interface: &str) -> Option<String> {
+    /// `ETHTOOL_GDRVINFO` of linux/ethtool.h.
+    const DRIVER: u32 = 0x03;
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    let mut value = EthtoolDriver { command: DRIVER, driver: [0; 32], rest: [0; 160] };
+    let mut request = named(interface).ok()?;
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    ask_device(&socket, libc::SIOCETHTOOL, &mut request).ok()?;
+    let name = std::ffi::CStr::from_bytes_until_nul(&value.driver).ok()?;
+    Some(name.to_string_lossy().into_owned())
+}
+
 /// Tells network namespaces apart (`SO_NETNS_COOKIE`, Linux 5.14).
 #[cfg(feature = "xsk")]
 pub(crate) fn netns_cookie() -> io::Result<u64> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podwire_datapath::xsk::QueueLosses;
@@ -259,6 +259,31 @@ fn root_the_example_blocks_patterns() -> Result<()> {
     line.clear();
     lines.read_line(&mut line)?;
     ensure!(line.contains("dropped: 1,"), "{line}");
+    Ok(())
+}
+
+/// A release with other tables is still on the port when this one comes.
+#[test]
+fn root_what_another_release_left_on_its_port_is_taken_over() -> Result<()> {
+    let scene = Scene::new()?;
+    // Dropped, it stays there, as when its process is killed.
+    drop(scene.inspect(scene.setup(), |_| {})?);
+    let all = scene.scratch.bpf().join("podwire/inspect");
+    let folders = || -> Result<Vec<String>> {
+        let names =
+            std::fs::read_dir(&all)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect()
+    };
+    let before = folders()?;
+    let [name] = &before[..] else { bail!("{before:?}") };
+    let (_, interface) = name.split_once('-').context("a folder without a version")?;
+    std::fs::rename(all.join(name), all.join(format!("v0-{interface}")))?;
+    let inspector = scene.inspect(scene.setup(), |_| {})?;
+    ensure!(folders()? == before, "{:?}", folders()?);
+    fetch(&scene.topology, 1, 1 << 20)?;
+    let counts = inspector.counts();
+    ensure!(counts.inspected > 300 && counts.inspected == counts.passed, "{counts:?}");
+    ensure!(inspector.stop().balances && folders()?.is_empty());
     Ok(())
 }
 

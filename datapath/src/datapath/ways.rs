@@ -136,7 +136,7 @@ impl Datapath {
             desired.egresses.iter().flat_map(|egress| egress.ips.clone()).collect();
         for (number, address) in self.ways.addresses.iter() {
             if !wanted.contains(address) {
-                self.maps.egress_addresses.set(number + 1, AddressRow::default())?;
+                note(problems, self.maps.egress_addresses.set(number + 1, AddressRow::default()));
             }
         }
         self.ways.addresses.retain(|address| wanted.contains(address));

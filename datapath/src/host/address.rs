@@ -30,7 +30,7 @@ impl Addresses {
     /// Makes podwire's addresses these.
     ///
     /// # Errors
-    /// The kernel refuses; what was done before that stays done.
+    /// The kernel refuses one; all others are as they should be.
     pub(crate) fn apply(&mut self, netdev: &Netdev, wish: &Wish) -> Result<(), Error> {
         self.announcer.keep_only(wish);
         let present = netdev
@@ -38,23 +38,25 @@ impl Addresses {
             .context(|| "listing addresses".into())?;
         let there: Wish = present.iter().filter_map(place).collect();
         let mut news: BTreeMap<u32, Vec<IpAddr>> = BTreeMap::new();
+        let mut done = Ok(());
         for &(ifindex, address) in wish.difference(&there) {
-            add(netdev, ifindex, address)?;
-            news.entry(ifindex).or_default().push(address);
+            match add(netdev, ifindex, address) {
+                Ok(()) => news.entry(ifindex).or_default().push(address),
+                refused => done = done.and(refused),
+            }
         }
         for message in present {
             let Some((ifindex, address)) = place(&message) else {
                 continue;
             };
             if is_ours(&message) && !wish.contains(&(ifindex, address)) {
-                netdev
-                    .wait(netdev.handle().address().del(message).execute())
-                    .context(|| format!("removing address {address}"))?;
+                let removed = netdev.wait(netdev.handle().address().del(message).execute());
+                done = done.and(removed.context(|| format!("removing address {address}")));
             } else if is_ours(&message) && self.carrier.get(&ifindex) == Some(&false) {
                 news.entry(ifindex).or_default().push(address);
             }
         }
-        self.announce(netdev, wish, news)
+        done.and(self.announce(netdev, wish, news))
     }
 
     fn announce(
@@ -69,6 +71,7 @@ impl Addresses {
             return Ok(());
         }
         let links = netdev.handle().link().get().execute().try_collect::<Vec<_>>();
+        let mut done = Ok(());
         for link in netdev.wait(links).context(|| "listing network devices".into())? {
             let ifindex = link.header.index;
             if !devices.contains(&ifindex) {
@@ -83,10 +86,15 @@ impl Addresses {
             // On a device without neighbours nobody listens.
             let heard = carrier && !link.header.flags.contains(LinkFlags::Noarp);
             if let (true, Some(mac), Some(addresses)) = (heard, mac, news.remove(&ifindex)) {
-                self.announcer.announce(ifindex, mac, addresses)?;
+                let announced = self.announcer.announce(ifindex, mac, addresses);
+                if announced.is_err() {
+                    // Tried again with the next change.
+                    self.carrier.insert(ifindex, false);
+                }
+                done = done.and(announced);
             }
         }
-        Ok(())
+        done
     }
 }
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 use podwire_core::wire::{WireError, arp, checksum, ethernet, icmpv6, ipv6, ndp};
 
 use crate::error::{Context, Error};
-use crate::sys;
+use crate::sys::FrameSocket;
 
-/// Pauses before each: a switch that learns late, and a neighbour that missed the first, hear the others.
-const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(2)];
+/// Pauses after the first one: a switch that learns late, and a neighbour that missed it, hear the others.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 const ALL_NODES: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 const ALL_NODES_MAC: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
 /// Message and option of a neighbour advertisement.
@@ -30,10 +30,10 @@ pub(crate) struct Announcer {
 }
 
 impl Announcer {
-    /// Announces without keeping the caller; what cannot be sent is a line in the log.
+    /// Announces at once, and later without keeping the caller; what cannot be sent is a line in the log.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// No thread can be started: the neighbours were told once.
     pub(crate) fn announce(
         &mut self,
         ifindex: u32,
@@ -43,22 +43,30 @@ impl Announcer {
         self.turn += 1;
         let (turn, held) = (self.turn, Arc::clone(&self.held));
         lock(&held).extend(addresses.iter().map(|address| ((ifindex, *address), turn)));
-        // A thread starts in the network namespace of the one who starts it.
-        let speak = move || {
+        // One socket for all: closing one waits for every processor, which nobody who gives an address up shall.
+        let socket = match FrameSocket::open(ifindex) {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::debug!(ifindex, %error, "addresses could not be announced");
+                return Ok(());
+            }
+        };
+        addresses.iter().for_each(|address| send(&socket, mac, *address));
+        let repeat = move || {
             for pause in PAUSES {
                 std::thread::sleep(pause);
                 for address in &addresses {
                     // Kept while it is sent: who forgets an address may be sure that nothing follows.
                     let held = lock(&held);
                     if held.get(&(ifindex, *address)) == Some(&turn) {
-                        send(ifindex, mac, *address);
+                        send(&socket, mac, *address);
                     }
                 }
             }
         };
         std::thread::Builder::new()
             .name("announce".into())
-            .spawn(speak)
+            .spawn(repeat)
             .map(drop)
             .context(|| "starting the thread that announces addresses".into())
     }
@@ -79,10 +87,10 @@ fn lock(held: &Mutex<BTreeMap<Place, u64>>) -> MutexGuard<'_, BTreeMap<Place, u6
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn send(ifindex: u32, mac: [u8; 6], address: IpAddr) {
+fn send(socket: &FrameSocket, mac: [u8; 6], address: IpAddr) {
     let sent = frame(mac, address)
         .map_err(|error| error.to_string())
-        .and_then(|frame| sys::send_frame(ifindex, &frame).map_err(|error| error.to_string()));
+        .and_then(|frame| socket.send(&frame).map_err(|error| error.to_string()));
     if let Err(error) = sent {
         tracing::debug!(%address, error, "an address could not be announced");
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use aya::maps::{Array, DevMap, HashMap, Map, MapData, XskMap};
 use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::xdp::XdpLink;
+use aya::programs::xdp::{XdpLink, XdpLinkId};
 use aya::programs::{ProgramError, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use podwire_core::xsk::{Action, ConfigRow, IdKey, IdKind, QUEUES, Role};
@@ -23,11 +23,14 @@ use super::receiver::{Tally, buffer_size};
 use crate::collect::Wanted;
 use crate::error::{Context, Error, ErrorKind};
 use crate::maps::Row;
+use crate::{netdev, sys};
 
 static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/xsk.bpf.o");
 const NAME: &str = "to_worker";
-/// A folder beside a pinned link: the program is attached in the stack.
-const GENERIC: &str = "generic";
+/// The name of a pinned link.
+pub(super) const LINK: &str = "link";
+/// Drivers that run the program on several CPUs at a time for one queue: in whoever writes to it, or by other devices.
+const MANY_CPUS: [&str; 3] = ["tun", "bonding", "hv_netvsc"];
 /// Buffers that one packet may take: as many as the kernel's own limit for pieces of a packet (`MAX_SKB_FRAGS` + 1).
 const PIECES: u32 = 18;
 
@@ -110,21 +113,18 @@ impl Program {
             }
         }
         self.row = row;
-        // An earlier process's program may be at work by the same rows.
-        self.say(self.was_generic())
+        // An earlier process's program may be at work by the same rows, who knows where.
+        self.say(Attached::Generic)
     }
 
     /// Writes what to do. In the stack, several CPUs may have packets of one queue at a time; a driver's poll of it is
     /// on one.
-    fn say(&mut self, generic: bool) -> Result<(), Error> {
+    fn say(&mut self, attached: Attached) -> Result<(), Error> {
+        let one_cpu = attached == Attached::Native
+            && sys::driver(&self.interface).is_some_and(|name| !MANY_CPUS.contains(&name.as_str()));
         // Elsewhere reads may overtake each other, which the atomic addition also prevents.
-        self.row.alone = u32::from(cfg!(target_arch = "x86_64") && !generic);
+        self.row.alone = u32::from(cfg!(target_arch = "x86_64") && one_cpu);
         self.config.set(0, Row(self.row), 0).context(|| "writing map XSK_CONFIG".into())
-    }
-
-    /// Whether an earlier process attached the program in the stack.
-    fn was_generic(&self) -> bool {
-        self.folder.as_ref().is_some_and(|folder| folder.join(GENERIC).exists())
     }
 
     /// Enters the identifiers.
@@ -154,60 +154,72 @@ impl Program {
 
     /// Attaches the program: in the driver, else in the stack.
     pub(super) fn attach(&mut self) -> Result<Attached, Error> {
+        let attached = match self.folder.clone() {
+            Some(folder) if self.adopt(&folder)? => match netdev::has_driver_xdp(&self.interface) {
+                true => Attached::Native,
+                false => Attached::Generic,
+            },
+            folder => self.attach_anew(folder.as_deref())?,
+        };
+        self.say(attached)?;
+        Ok(*self.attached.insert(attached))
+    }
+
+    fn attach_anew(&mut self, folder: Option<&Path>) -> Result<Attached, Error> {
         let interface = self.interface.clone();
-        let path = self.folder.as_ref().map(|folder| folder.join("link"));
-        if let Some(path) = &path
-            && self.adopt(path)?
-        {
-            let attached = if self.was_generic() { Attached::Generic } else { Attached::Native };
-            return Ok(*self.attached.insert(attached));
-        }
         let (mut attached, mut link) =
             (Attached::Native, xdp(&mut self.bpf)?.attach(&interface, XdpMode::Driver));
         if link.as_ref().is_err_and(|error| !is_busy(error)) {
-            self.say(true)?;
             attached = Attached::Generic;
             link = xdp(&mut self.bpf)?.attach(&interface, XdpMode::Skb);
         }
         let link = link.map_err(|error| refused(error, &interface))?;
-        let program = xdp(&mut self.bpf)?;
-        if let Some(path) = path {
-            let link: FdLink = program
-                .take_link(link)
-                .context(|| format!("the XDP link of {interface}"))?
-                .try_into()
-                .context(|| format!("the XDP link of {interface}"))?;
-            link.pin(&path).context(|| format!("pinning {}", path.display()))?;
-            if attached == Attached::Generic {
-                let mark = path.with_file_name(GENERIC);
-                fs::create_dir(&mark).context(|| format!("creating {}", mark.display()))?;
-            }
+        if let Some(folder) = folder {
+            self.take(link)?.pin_in(folder)?;
         }
-        Ok(*self.attached.insert(attached))
+        Ok(attached)
     }
 
-    /// Puts this program behind an earlier process's link; `false` when there is none that still has its interface.
-    fn adopt(&mut self, path: &Path) -> Result<bool, Error> {
-        let Ok(old) = PinnedLink::from_pin(path) else {
-            return Ok(false);
-        };
-        let link = XdpLink::try_from(FdLink::from(old)).context(|| format!("{}", path.display()))?;
-        let program = xdp(&mut self.bpf)?;
-        match program.attach_to_link(link) {
-            Ok(id) => {
-                // The pin keeps the link; the handle may go.
-                drop(program.take_link(id).context(|| format!("{}", path.display()))?);
-                Ok(true)
+    /// Puts this program behind an earlier process's link, of this release or another one; `false` when there is none
+    /// that still has its interface.
+    fn adopt(&mut self, folder: &Path) -> Result<bool, Error> {
+        let mut adopted = false;
+        for path in links(folder) {
+            let own = path.parent() == Some(folder);
+            if !adopted && let Some(link) = self.take_over(&path)? {
+                adopted = true;
+                if !own {
+                    link.pin_in(folder)?;
+                }
             }
-            Err(error) if number(&error) != Some(libc::ENOLINK) => {
-                Err::<bool, _>(error).context(|| format!("taking over {}", path.display()))
-            }
-            Err(_) => {
-                // Its interface is gone.
-                fs::remove_file(path).context(|| format!("removing {}", path.display()))?;
-                Ok(false)
+            if let Some(other) = path.parent().filter(|_| !own) {
+                fs::remove_dir_all(other).context(|| format!("removing {}", other.display()))?;
             }
         }
+        Ok(adopted)
+    }
+
+    fn take_over(&mut self, path: &Path) -> Result<Option<Link>, Error> {
+        let what = || format!("taking over {}", path.display());
+        let Ok(old) = PinnedLink::from_pin(path) else {
+            return Ok(None);
+        };
+        let link = XdpLink::try_from(FdLink::from(old)).context(what)?;
+        match xdp(&mut self.bpf)?.attach_to_link(link) {
+            Ok(id) => self.take(id).map(Some),
+            // Its interface is gone.
+            Err(error) if number(&error) == Some(libc::ENOLINK) => {
+                fs::remove_file(path).context(|| format!("removing {}", path.display()))?;
+                Ok(None)
+            }
+            Err(error) => Err(error).context(what),
+        }
+    }
+
+    fn take(&mut self, id: XdpLinkId) -> Result<Link, Error> {
+        let what = || format!("the XDP link of {}", self.interface);
+        let link = xdp(&mut self.bpf)?.take_link(id).context(what)?;
+        Ok(Link(link.try_into().context(what)?))
     }
 
     /// How it is attached.
@@ -228,6 +240,31 @@ impl Program {
     pub(super) fn tallies(&self) -> Vec<Tally> {
         (0..QUEUES).filter_map(|queue| self.heart(queue).ok()).map(|heart| Tally::of(&heart)).collect()
     }
+}
+
+/// What keeps the program attached.
+struct Link(FdLink);
+
+impl Link {
+    /// It then outlives the process.
+    fn pin_in(self, folder: &Path) -> Result<(), Error> {
+        let path = folder.join(LINK);
+        self.0.pin(&path).map(drop).context(|| format!("pinning {}", path.display()))
+    }
+}
+
+/// Where an earlier process may have pinned its link to the same interface: in this folder, or in one beside it that
+/// differs in the version that its name begins with.
+pub(super) fn links(folder: &Path) -> Vec<PathBuf> {
+    let of = |path: &Path| path.file_name()?.to_str()?.split_once('-').map(|(_, rest)| rest.to_owned());
+    let beside = folder.parent().and_then(|all| fs::read_dir(all).ok());
+    let others = beside.into_iter().flatten().flatten().map(|entry| entry.path());
+    let others = others.filter(|path| path != folder && of(path).is_some() && of(path) == of(folder));
+    std::iter::once(folder.to_owned())
+        .chain(others)
+        .map(|folder| folder.join(LINK))
+        .filter(|path| path.exists())
+        .collect()
 }
 
 const MAPS: [&str; 6] = ["XSK_CONFIG", "XSK_QUEUES", "XSK_SOCKETS", "XSK_IDS", "XSK_FRAGMENTS", "XSK_BYPASS"];
@@ -332,8 +369,39 @@ mod tests {
     use podwire_core::xsk::{Found, Window, find};
     use proptest::prelude::*;
 
+    use podwire_harness::{NetNs, Scratch};
+
     use super::*;
     use crate::collect::samples;
+
+    /// Where one queue's packets are on one CPU, and nowhere else, additions need not be atomic.
+    #[test]
+    fn root_only_a_drivers_queue_is_counted_by_plain_additions() {
+        let (node, scratch) = (NetNs::new("host").unwrap(), Scratch::new().unwrap());
+        node.ip(&["link", "add", "up0", "type", "veth", "peer", "name", "up1"]).unwrap();
+        node.ip(&["link", "add", "bridge0", "type", "bridge"]).unwrap();
+        node.ip(&["tuntap", "add", "tap0", "mode", "tap"]).unwrap();
+        let plain = u32::from(cfg!(target_arch = "x86_64"));
+        let expected = [
+            ("up0", Attached::Native, plain),
+            ("bridge0", Attached::Generic, 0),
+            ("tap0", Attached::Native, 0),
+        ];
+        for (interface, attached, alone) in expected {
+            // Attached, then taken over.
+            for _ in 0..2 {
+                let folder = scratch.bpf().join(interface);
+                let found = node.enter(move || {
+                    let mut program = Program::load(interface, Some(&folder))?;
+                    let work = Work::Collect(Wanted::default(), Surplus::Stack);
+                    program.configure(&work, 1522, Duration::from_millis(40))?;
+                    let attached = program.attach()?;
+                    Ok((attached, program.config.get(&0, 0)?.0.alone))
+                });
+                assert_eq!(found.unwrap(), (attached, alone), "{interface}");
+            }
+        }
+    }
 
     struct Frame<'a>(&'a [u8], &'a Wanted);
 

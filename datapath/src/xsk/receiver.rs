@@ -236,6 +236,7 @@ impl Receiver {
             let sleep = Duration::from_nanos(until - now).min(self.sleep).as_millis().max(1) as i32;
             self.port.wait(sleep).context(|| "waiting for packets".into())?;
             now = self.go_round();
+            self.pace.count(now, 0);
             lookout = self.pace.lookout(now);
         };
         self.pace.count(now, received as u64);

@@ -46,15 +46,21 @@ impl XskSource {
         self.front.tallies()
     }
 
-    fn take(&mut self, each: &mut dyn FnMut(&crate::collect::Received<'_>)) -> Result<usize, Error> {
+    /// Waits at each queue that has nothing.
+    fn take(
+        &mut self,
+        wait: Duration,
+        each: &mut dyn FnMut(&crate::collect::Received<'_>),
+    ) -> Result<usize, Error> {
         let mut count = 0;
         for receiver in &mut self.front.receivers {
-            let before = count;
+            let (before, mut wait) = (count, wait);
             loop {
-                let mut batch = receiver.receive(Duration::ZERO)?;
+                let mut batch = receiver.receive(wait)?;
                 if batch.is_empty() {
                     break;
                 }
+                wait = Duration::ZERO;
                 // One reading of the clock for a batch, after the last of it came.
                 let time = monotonic_ns().wrapping_add(clock_offset());
                 while let Some(packet) = batch.next() {
@@ -76,7 +82,11 @@ impl Source for XskSource {
         wait: Duration,
         each: &mut dyn FnMut(&crate::collect::Received<'_>),
     ) -> Result<usize, Error> {
-        let count = self.take(each)?;
+        if self.front.receivers.len() == 1 {
+            // It knows when it is worth looking out for more.
+            return self.take(wait.min(self.sleep), each);
+        }
+        let count = self.take(Duration::ZERO, each)?;
         if count > 0 || wait.is_zero() {
             return Ok(count);
         }
@@ -91,7 +101,7 @@ impl Source for XskSource {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error).context(|| format!("waiting for {}", self.interface)),
         }
-        self.take(each)
+        self.take(Duration::ZERO, each)
     }
 
     fn losses(&mut self) -> Losses {

@@ -67,8 +67,8 @@ struct Goal {
 impl Goal {
     fn new(addressed: bool, device: bool, frame_len: usize) -> Result<Self> {
         let site = Site::new()?;
-        let cable = site.lay(0)?;
-        let kernel = site.receive_apart(&cable, true)?.context("no receiving thread")?;
+        let cable = site.lay()?;
+        let kernel = site.receive_apart(&cable)?;
         let mut to = mac(&site.to, &cable.to)?;
         if addressed {
             site.to.ip(&["addr", "add", "192.0.2.2/24", "dev", &cable.to])?;

@@ -25,7 +25,7 @@ const IDLE: Duration = Duration::from_millis(5);
 #[derive(Default)]
 struct Shared {
     packets: AtomicU64,
-    passed: AtomicU64,
+    let_go: AtomicU64,
     go: AtomicBool,
     end: AtomicBool,
 }
@@ -55,7 +55,7 @@ impl Own {
                     drop(batch);
                     if count == 0 {
                         let tally = receiver.tally();
-                        shared.passed.store(tally.behind + tally.dead, Ordering::Relaxed);
+                        shared.let_go.store(tally.behind + tally.dead, Ordering::Relaxed);
                     }
                     let packets = shared.packets.load(Ordering::Relaxed);
                     shared.packets.store(packets + count, Ordering::Relaxed);
@@ -120,9 +120,9 @@ impl Own {
         self.shared.packets.load(Ordering::Relaxed)
     }
 
-    /// Packets that the program gave to the stack; as it was when the thread was last idle.
-    pub fn passed(&self) -> u64 {
-        self.shared.passed.load(Ordering::Relaxed)
+    /// Packets that the program let go; as it was when the thread was last idle.
+    pub fn let_go(&self) -> u64 {
+        self.shared.let_go.load(Ordering::Relaxed)
     }
 
     /// Has it send, or stop.

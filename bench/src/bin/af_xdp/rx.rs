@@ -37,8 +37,8 @@ pub struct Plan {
 pub struct Figure {
     pub offered: u64,
     pub received: u64,
-    /// Of those that were not received: given to the stack by podwire's program.
-    pub passed: u64,
+    /// Of those that were not received: let go by podwire's program, for its receiver had no buffer or was not heard of.
+    pub let_go: u64,
     /// Packets per second that were received, a value for each round.
     pub rates: Vec<f64>,
     /// Processor time per packet received in ns: the receiving kernel's, or with the generator's where they share a
@@ -74,9 +74,9 @@ impl Receiver {
         }
     }
 
-    fn passed(&self) -> u64 {
+    fn let_go(&self) -> u64 {
         match self {
-            Self::Own(own) => own.passed(),
+            Self::Own(own) => own.let_go(),
             Self::Rival(_) => 0,
         }
     }
@@ -106,7 +106,7 @@ pub const RIVAL: &str = "C, libxdp";
 pub fn measure(plan: Plan, rival: Option<&Path>) -> Result<(Vec<Row>, f64)> {
     let site = Site::new()?;
     let mut lanes = lanes(&site, plan, rival)?;
-    let floor_cable = site.lay(9)?;
+    let floor_cable = site.lay()?;
     let _floor: Attached = site.drop_at(&floor_cable)?;
     let names = [OWN, RIVAL];
     let mut rows: Vec<Row> =
@@ -123,7 +123,7 @@ pub fn measure(plan: Plan, rival: Option<&Path>) -> Result<(Vec<Row>, f64)> {
         })?;
     }
     for lane in &mut lanes {
-        lane.kernel = site.receive_apart(&lane.cable, true)?;
+        lane.kernel = Some(site.receive_apart(&lane.cable)?);
     }
     let time = Duration::from_millis(plan.milliseconds);
     for round in 0..=plan.rounds {
@@ -141,7 +141,7 @@ pub fn measure(plan: Plan, rival: Option<&Path>) -> Result<(Vec<Row>, f64)> {
 fn lanes(site: &Site, plan: Plan, rival: Option<&Path>) -> Result<Vec<Lane>> {
     let mut lanes = Vec::new();
     for number in 0..1 + usize::from(rival.is_some()) {
-        let cable = site.lay(number)?;
+        let cable = site.lay()?;
         let receiver = match rival {
             Some(program) if number == 1 => {
                 Receiver::Rival(Rival::start(program, &site.to, "rx", &cable.to, 0, RECEIVER)?)
@@ -167,7 +167,7 @@ fn each(
 struct Run {
     sent: pace::Sent,
     received: u64,
-    passed: u64,
+    let_go: u64,
     kernel: u64,
     worker: u64,
 }
@@ -176,12 +176,12 @@ impl Lane {
     fn run(&mut self, send: impl FnOnce(&Self) -> Result<pace::Sent>) -> Result<Run> {
         let worker = self.receiver.worker();
         let before = (self.receiver.packets()?, worker.time()?, self.kernel_time()?);
-        let passed = self.receiver.passed();
+        let let_go = self.receiver.let_go();
         let sent = send(self)?;
         self.settle()?;
         Ok(Run {
             received: self.receiver.packets()? - before.0,
-            passed: self.receiver.passed() - passed,
+            let_go: self.receiver.let_go() - let_go,
             worker: worker.time()? - before.1,
             kernel: if self.kernel.is_some() { self.kernel_time()? - before.2 } else { sent.work },
             sent,
@@ -210,7 +210,7 @@ impl Figure {
         }
         self.offered += run.sent.frames;
         self.received += run.received;
-        self.passed += run.passed;
+        self.let_go += run.let_go;
         self.rates.push(run.received as f64 / run.sent.time.as_secs_f64());
         self.kernel.push(run.kernel as f64 / run.received as f64);
         self.worker.push(run.worker as f64 / run.received as f64);

@@ -1,7 +1,9 @@
 //! Where it happens: cables between two namespaces. Frames enter the one end of a cable as from a driver, and are
 //! received at the other.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -35,8 +37,10 @@ impl Site {
         Ok(Self { from: NetNs::new("from")?, to: NetNs::new("to")? })
     }
 
-    /// Lays a cable. `number` makes its names.
-    pub fn lay(&self, number: usize) -> Result<Cable> {
+    /// Lays a cable. Its names are no other one's, also of another site: the kernel's threads are known by them.
+    pub fn lay(&self) -> Result<Cable> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (from, to) = (format!("out{number}"), format!("in{number}"));
         self.from.ip(&[
             "link",
@@ -69,21 +73,22 @@ impl Site {
     }
 
     /// Has the kernel receive at a cable's end on a thread of its own, on the receiver's processor, as a network
-    /// card's interrupts would be bound there, and before other work. Else it receives where frames are sent.
-    pub fn receive_apart(&self, cable: &Cable, apart: bool) -> Result<Option<Worker>> {
-        let knob = format!("echo {} > /sys/class/net/{}/threaded", u8::from(apart), cable.to);
+    /// card's interrupts would be bound there, and before other work. Without, it receives where frames are sent.
+    pub fn receive_apart(&self, cable: &Cable) -> Result<Worker> {
+        let name = format!("napi/{}-", cable.to);
+        let before = Worker::named(&name);
+        let knob = format!("echo 1 > /sys/class/net/{}/threaded", cable.to);
         podwire_harness::run_ok(&["ip", "netns", "exec", self.to.name(), "sh", "-c", &knob])
             .context("threads for the receiving kernel (NAPI)")?;
-        if !apart {
-            return Ok(None);
-        }
         let since = Instant::now();
         while since.elapsed() < Duration::from_secs(2) {
-            if let Some(worker) = Worker::named(&format!("napi/{}-", cable.to)) {
+            // Those of an earlier run may not have ended yet.
+            if let Some(&id) = Worker::named(&name).difference(&before).next() {
+                let worker = Worker(id);
                 pin(worker.0, RECEIVER)?;
                 // An interrupt does not wait for a program to be at its end either.
                 podwire_harness::run_ok(&["chrt", "-f", "-p", "1", &worker.0.to_string()])?;
-                return Ok(Some(worker));
+                return Ok(worker);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -103,12 +108,15 @@ pub fn pin(thread: i32, processor: usize) -> Result<()> {
 pub struct Worker(pub i32);
 
 impl Worker {
-    fn named(name: &str) -> Option<Self> {
-        fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+    /// Threads whose names begin so.
+    fn named(name: &str) -> BTreeSet<i32> {
+        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+        all.filter_map(|entry| {
             let id = entry.file_name().to_str()?.parse().ok()?;
             let comm = fs::read_to_string(entry.path().join("comm")).ok()?;
-            comm.starts_with(name).then_some(Self(id))
+            comm.starts_with(name).then_some(id)
         })
+        .collect()
     }
 
     /// Its processor time in ns; exact once it sleeps.

@@ -13,7 +13,7 @@ fn median(values: &[f64]) -> f64 {
 pub fn rx(rows: &[receiving::Row], floor: f64) {
     println!(
         "{:<10} {:<30} {:>8} {:>8} {:>8} {:>7} {:>9} {:>10} {:>10}",
-        "WHO", "HOW", "P25", "PER-SEC", "P75", "LOST-%", "TO-STACK", "KERNEL-NS", "WORKER-NS"
+        "WHO", "HOW", "P25", "PER-SEC", "P75", "LOST-%", "LET-GO", "KERNEL-NS", "WORKER-NS"
     );
     let ways = [
         ("two processors, all it takes", (|row| &row.burst) as fn(&receiving::Row) -> &receiving::Figure),
@@ -31,7 +31,7 @@ pub fn rx(rows: &[receiving::Row], floor: f64) {
                 rate.median,
                 rate.p75,
                 figure.lost(),
-                figure.passed,
+                figure.let_go,
                 median(&figure.kernel),
                 median(&figure.worker)
             );

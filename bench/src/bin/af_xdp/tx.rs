@@ -107,8 +107,8 @@ pub fn measure(plan: Plan, rival: Option<&Path>) -> Result<Vec<Row>> {
 
 fn lanes(site: &Site, plan: Plan, rival: Option<&Path>) -> Result<Vec<Lane>> {
     let mut lanes = Vec::new();
-    for (number, name) in [OWN, RIVAL, PACKETS].into_iter().enumerate() {
-        let cable = site.lay(20 + number)?;
+    for name in [OWN, RIVAL, PACKETS] {
+        let cable = site.lay()?;
         let sender = match (rival, name) {
             (_, OWN) => {
                 let frame = frame::udp([0xff; 6], [10, 10, 1, 5], [10, 10, 1, 6], plan.frame_len);

@@ -1,7 +1,7 @@
 //! Devices, routes, neighbours, addresses, MTU: `ip` sees what was wished, and nothing of others changes.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use podwire_harness::{Capture, NetNs};
 
@@ -115,24 +115,53 @@ fn root_addresses_that_are_given_up_are_announced_no_more() {
     node.ip(&["link", "set", "up0", "up"]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let capture = Capture::start(&peer, "up1", folder.path(), "arp or icmp6", 0).unwrap();
-    node.enter(|| {
-        let netdev = Netdev::open()?;
-        let index = netdev.links()?["up0"].index;
-        let place = |text: &str| (index, text.parse().unwrap());
-        let kept = place("192.0.2.9");
-        let mut addresses = address::Addresses::default();
-        addresses.apply(&netdev, &BTreeSet::from([place("192.0.2.7"), place("2001:db8::7"), kept]))?;
-        std::thread::sleep(Duration::from_millis(300));
-        addresses.apply(&netdev, &BTreeSet::from([kept]))?;
-        std::thread::sleep(Duration::from_millis(3200));
-        Ok(())
-    })
-    .unwrap();
+    let held = node
+        .enter(|| {
+            let netdev = Netdev::open()?;
+            let index = netdev.links()?["up0"].index;
+            let place = |text: &str| (index, text.parse().unwrap());
+            let kept = place("192.0.2.9");
+            let mut addresses = address::Addresses::default();
+            let since = Instant::now();
+            addresses.apply(&netdev, &BTreeSet::from([place("192.0.2.7"), place("2001:db8::7"), kept]))?;
+            addresses.apply(&netdev, &BTreeSet::from([kept]))?;
+            let held = since.elapsed();
+            std::thread::sleep(Duration::from_millis(3200));
+            Ok(held)
+        })
+        .unwrap();
     let file = capture.stop();
     let count = |filter: &str| Capture::count(&file, 0, filter).unwrap();
-    assert_eq!(count("arp.src.proto_ipv4 == 192.0.2.7"), 1);
-    assert_eq!(count("icmpv6.type == 136 && icmpv6.nd.na.target_address == 2001:db8::7"), 1);
+    // One at once; on a machine that was busy elsewhere for a second another one.
+    let most = 1 + usize::from(held > Duration::from_millis(900));
+    assert!((1..=most).contains(&count("arp.src.proto_ipv4 == 192.0.2.7")), "{held:?}");
+    let na = "icmpv6.type == 136 && icmpv6.nd.na.target_address == 2001:db8::7";
+    assert!((1..=most).contains(&count(na)), "{held:?}");
     assert_eq!(count("arp.src.proto_ipv4 == 192.0.2.9"), 3);
+}
+
+/// One that the kernel refuses, for the device has no IPv6, keeps the other one from nothing.
+#[test]
+fn root_an_address_is_announced_beside_one_that_is_refused() {
+    let (node, peer) = (NetNs::new("host").unwrap(), NetNs::new("peer").unwrap());
+    node.ip(&["link", "add", "up0", "type", "veth", "peer", "name", "up1", "netns", peer.name()]).unwrap();
+    peer.ip(&["link", "set", "up1", "up"]).unwrap();
+    node.ip(&["link", "set", "up0", "up"]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let capture = Capture::start(&peer, "up1", folder.path(), "arp", 0).unwrap();
+    let refused = node
+        .enter(|| {
+            std::fs::write("/proc/sys/net/ipv6/conf/up0/disable_ipv6", "1")?;
+            let netdev = Netdev::open()?;
+            let index = netdev.links()?["up0"].index;
+            let wish = ["2001:db8::7", "192.0.2.7"].map(|text| (index, text.parse().unwrap()));
+            Ok(address::Addresses::default().apply(&netdev, &wish.into()).unwrap_err().to_string())
+        })
+        .unwrap();
+    assert!(refused.starts_with("adding address 2001:db8::7"), "{refused}");
+    assert!(node.ip(&["addr", "show", "up0"]).unwrap().contains("192.0.2.7/32"));
+    let file = capture.stop();
+    assert_eq!(Capture::count(&file, 0, "arp.src.proto_ipv4 == 192.0.2.7").unwrap(), 1);
 }
 
 #[test]

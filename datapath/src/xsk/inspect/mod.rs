@@ -27,7 +27,7 @@ pub use worker::Counts;
 
 use super::front::{lock_enough, longest_frame, queues};
 use super::options::Options;
-use super::program::{Program, Work};
+use super::program::{LINK, Program, Work, links};
 use super::receiver::{Receiver, Tally};
 use crate::error::{Context, Error, ErrorKind};
 use crate::{netdev, sys};
@@ -93,13 +93,13 @@ impl Setup {
         self.check()?;
         lock_enough();
         let folder = self.folder()?;
-        let fresh = !folder.join("link").exists();
+        let fresh = links(&folder).is_empty();
         let mut program = Program::load(&self.input, Some(&folder))?;
         match self.set_up(&mut program, make) {
             Ok(workers) => Running::start(program, workers, fresh),
             Err(error) => {
                 // What was there before goes on without a worker; what was not is not left.
-                if fresh {
+                if !folder.join(LINK).exists() {
                     program.remove();
                 }
                 Err(error)
@@ -154,16 +154,16 @@ impl Setup {
             .context(|| format!("interface {}", self.input))?;
         let netns = sys::netns_cookie().context(|| "telling network namespaces apart".into())?;
         let all = self.bpffs.join("inspect");
-        let mine = format!("v{LAYOUT}-{netns:x}-");
+        let mine = format!("-{netns:x}-");
         for entry in std::fs::read_dir(&all).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let old = name.strip_prefix(&mine).and_then(|index| index.parse::<u32>().ok());
+            let old = name.split_once(&mine).and_then(|(_, index)| index.parse::<u32>().ok());
             // Its interface is gone, and so is what was attached.
             if old.is_some_and(|old| nix::net::if_::if_indextoname(old).is_err()) {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
-        Ok(all.join(format!("{mine}{index}")))
+        Ok(all.join(format!("v{LAYOUT}{mine}{index}")))
     }
 
     fn check(&self) -> Result<(), Error> {
