@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod books;
+pub mod calm;
 pub mod enclosure;
 pub mod frame;
 pub mod generator;

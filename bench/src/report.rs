@@ -51,7 +51,8 @@ pub fn machine() -> serde_json::Value {
 }
 
 /// Clock ticks that the hypervisor gave to others, since boot.
-fn steal() -> Option<u64> {
+#[must_use]
+pub fn steal() -> Option<u64> {
     fs::read_to_string("/proc/stat").ok()?.lines().next()?.split_whitespace().nth(8)?.parse().ok()
 }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use podwire_bench::calm::Calm;
 use podwire_bench::frame;
 use podwire_bench::generator::mac;
 use podwire_bench::spread::Spread;
@@ -90,9 +91,9 @@ impl Goal {
 ///
 /// # Errors
 /// Without root or two processors.
-pub fn passing(plan: &Plan) -> Result<Vec<Row>> {
+pub fn passing(plan: &Plan, calm: &mut Calm) -> Result<Vec<Row>> {
     let goal = Goal::new(false, false, plan.frame_len)?;
-    measure(plan, &tool::passing()?, |_| &goal)
+    measure(plan, calm, &tool::passing()?, |_| &goal)
 }
 
 /// A stream that is addressed to this host, of which all commands keep the mirrored frames: at the kernel's tunnel
@@ -100,46 +101,63 @@ pub fn passing(plan: &Plan) -> Result<Vec<Row>> {
 ///
 /// # Errors
 /// As of [`passing`].
-pub fn addressed(plan: &Plan) -> Result<Vec<Row>> {
+pub fn addressed(plan: &Plan, calm: &mut Calm) -> Result<Vec<Row>> {
     let (device, bare) = (Goal::new(true, true, plan.frame_len)?, Goal::new(true, false, plan.frame_len)?);
-    measure(plan, &tool::addressed()?, |tool| if tool.at_device { &device } else { &bare })
+    measure(plan, calm, &tool::addressed()?, |tool| if tool.at_device { &device } else { &bare })
 }
 
-fn measure<'a>(plan: &Plan, tools: &[Tool], goal: impl Fn(&Tool) -> &'a Goal) -> Result<Vec<Row>> {
+fn measure<'a>(
+    plan: &Plan,
+    calm: &mut Calm,
+    tools: &[Tool],
+    goal: impl Fn(&Tool) -> &'a Goal,
+) -> Result<Vec<Row>> {
     let cells = || plan.offers.iter().map(|offer| Cell { offer: *offer, ..Cell::default() }).collect();
     let mut rows: Vec<Row> = tools.iter().map(|tool| Row { name: tool.name, cells: cells() }).collect();
-    let run = |tool: &Tool, cell: &mut Cell| -> Result<()> {
+    let run = |tool: &Tool, offer: u32| -> Result<Run> {
         let Goal { site, cable, kernel, frame } = goal(tool);
         let interface = if tool.at_device { "vxlan1" } else { &cable.to };
         let running = tool.start(&site.to, interface)?;
         std::thread::sleep(START);
         let before = (running.time()?, kernel.time()?);
         let time = Duration::from_millis(plan.milliseconds);
-        let sent = pace::at_rate(&cable.outlet, frame, cell.offer, time)?;
+        let sent = pace::at_rate(&cable.outlet, frame, offer, time)?;
         std::thread::sleep(END);
         let (command, kernel) = (running.time()? - before.0, kernel.time()? - before.1);
         let kept = running.end().with_context(|| tool.name.to_owned())?;
-        cell.sent += sent.frames;
-        cell.kept += kept.min(sent.frames);
-        let seconds = sent.time.as_secs_f64();
-        cell.sent_rates.push(sent.frames as f64 / seconds);
-        cell.rates.push(kept as f64 / seconds);
-        cell.kernel.push(kernel as f64 / sent.frames as f64);
-        cell.command.push(command as f64 / sent.frames as f64);
-        Ok(())
+        Ok(Run { sent, kept, kernel, command })
     };
     for round in 0..plan.rounds {
         for at in 0..plan.offers.len() {
             for turn in 0..tools.len() {
                 let index = (turn + round) % tools.len();
-                run(&tools[index], &mut rows[index].cells[at])?;
+                let cell = &mut rows[index].cells[at];
+                cell.add(&calm.run(|| run(&tools[index], cell.offer))?);
             }
         }
     }
     Ok(rows)
 }
 
+/// One run: what was sent and kept, and processor time in ns of the receiving kernel and the command.
+struct Run {
+    sent: pace::Sent,
+    kept: u64,
+    kernel: u64,
+    command: u64,
+}
+
 impl Cell {
+    fn add(&mut self, run: &Run) {
+        let (frames, seconds) = (run.sent.frames, run.sent.time.as_secs_f64());
+        self.sent += frames;
+        self.kept += run.kept.min(frames);
+        self.sent_rates.push(frames as f64 / seconds);
+        self.rates.push(run.kept as f64 / seconds);
+        self.kernel.push(run.kernel as f64 / frames as f64);
+        self.command.push(run.command as f64 / frames as f64);
+    }
+
     /// Percent of what was sent.
     pub fn lost(&self) -> f64 {
         self.sent.saturating_sub(self.kept) as f64 * 100.0 / self.sent.max(1) as f64

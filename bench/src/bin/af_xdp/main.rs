@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
+use podwire_bench::calm::Calm;
 use podwire_bench::target::Target;
 use podwire_bench::{enclosure, generator, kernel, report};
 use serde_json::{Value, json};
@@ -88,23 +89,26 @@ fn run(options: &Options) -> Result<()> {
         report::note(&format!("The C program is left out: {error:#}"));
     }
     let rival = rival.as_deref().ok();
+    let mut calm = Calm::default();
     if wants(Part::Rx) {
-        result.insert("rx".into(), rx(options, rival, &mut targets)?);
+        result.insert("rx".into(), rx(options, rival, &mut calm, &mut targets)?);
     }
     if wants(Part::Tx) {
-        result.insert("tx".into(), tx(options, rival, &mut targets)?);
+        result.insert("tx".into(), tx(options, rival, &mut calm, &mut targets)?);
     }
     if wants(Part::Loss) {
-        result.insert("loss".into(), loss(options, &mut targets)?);
+        result.insert("loss".into(), loss(options, &mut calm, &mut targets)?);
     }
     report::heading("Against the targets");
     report::targets(&targets);
+    calm.tell();
+    result.insert("calm".into(), serde_json::to_value(calm)?);
     result.insert("targets".into(), serde_json::to_value(&targets)?);
     result.insert("machine".into(), json!({"before": before, "after": report::machine()}));
     options.json.as_ref().map_or(Ok(()), |path| report::write(path, &result))
 }
 
-fn rx(options: &Options, rival: Option<&Path>, targets: &mut Vec<Target>) -> Result<Value> {
+fn rx(options: &Options, rival: Option<&Path>, calm: &mut Calm, targets: &mut Vec<Target>) -> Result<Value> {
     let plan = rx::Plan {
         rounds: options.rounds,
         burst: 1 << 18,
@@ -117,25 +121,25 @@ fn rx(options: &Options, rival: Option<&Path>, targets: &mut Vec<Target>) -> Res
         "Received and thrown away: VXLAN with frames of {} bytes inside, {} rounds; the offer is {} a second",
         plan.frame_len, plan.rounds, plan.offer
     ));
-    let (rows, floor) = rx::measure(plan, rival)?;
+    let (rows, floor) = rx::measure(plan, rival, calm)?;
     table::rx(&rows, floor);
     targets.extend(rx::targets(&rows, plan.offer));
     Ok(json!({"plan": plan, "rows": rows, "floor": floor}))
 }
 
-fn tx(options: &Options, rival: Option<&Path>, targets: &mut Vec<Target>) -> Result<Value> {
+fn tx(options: &Options, rival: Option<&Path>, calm: &mut Calm, targets: &mut Vec<Target>) -> Result<Value> {
     let plan = tx::Plan { rounds: options.rounds, milliseconds: 400, frame_len: options.frame };
     report::heading(&format!(
         "Sent on one processor and dropped by XDP at the other end: frames of {} bytes, {} rounds",
         plan.frame_len, plan.rounds
     ));
-    let rows = tx::measure(plan, rival)?;
+    let rows = tx::measure(plan, rival, calm)?;
     table::tx(&rows);
     targets.extend(tx::targets(&rows));
     Ok(json!({"plan": plan, "rows": rows}))
 }
 
-fn loss(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
+fn loss(options: &Options, calm: &mut Calm, targets: &mut Vec<Target>) -> Result<Value> {
     let plan = loss::Plan {
         rounds: options.rounds.div_ceil(3),
         offers: options.offers.clone(),
@@ -147,11 +151,11 @@ fn loss(options: &Options, targets: &mut Vec<Target>) -> Result<Value> {
         plan.frame_len, plan.rounds, plan.milliseconds
     );
     report::heading(&format!("Kept of a VXLAN stream that is addressed to another host, {how}"));
-    let passing = loss::passing(&plan)?;
+    let passing = loss::passing(&plan, calm)?;
     table::loss(&passing);
     targets.extend(loss::targets(&passing));
     report::heading(&format!("Kept of a VXLAN stream that is addressed to this host, {how}"));
-    let addressed = loss::addressed(&plan)?;
+    let addressed = loss::addressed(&plan, calm)?;
     table::loss(&addressed);
     targets.extend(loss::targets(&addressed));
     Ok(json!({"plan": plan, "passing": passing, "addressed": addressed}))

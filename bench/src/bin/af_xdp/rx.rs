@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use podwire_bench::calm::Calm;
 use podwire_bench::frame;
 use podwire_bench::generator::mac;
 use podwire_bench::kernel::Attached;
@@ -103,7 +104,7 @@ pub const RIVAL: &str = "C, libxdp";
 ///
 /// # Errors
 /// Without root or two processors.
-pub fn measure(plan: Plan, rival: Option<&Path>) -> Result<(Vec<Row>, f64)> {
+pub fn measure(plan: Plan, rival: Option<&Path>, calm: &mut Calm) -> Result<(Vec<Row>, f64)> {
     let site = Site::new()?;
     let mut lanes = lanes(&site, plan, rival)?;
     let floor_cable = site.lay()?;
@@ -117,7 +118,8 @@ pub fn measure(plan: Plan, rival: Option<&Path>) -> Result<(Vec<Row>, f64)> {
         let sent = pace::at_once(&floor_cable.outlet, &lanes[0].frame, plan.burst)?;
         floor.push(sent.work as f64 / sent.frames as f64);
         each(&mut lanes, round, |index, lane| {
-            let figure = lane.run(|lane| pace::at_once(&lane.cable.outlet, &lane.frame, plan.burst))?;
+            let once = |lane: &Lane| pace::at_once(&lane.cable.outlet, &lane.frame, plan.burst);
+            let figure = calm.run(|| lane.run(once))?;
             rows[index].burst.add(figure, round);
             Ok(())
         })?;
@@ -128,9 +130,10 @@ pub fn measure(plan: Plan, rival: Option<&Path>) -> Result<(Vec<Row>, f64)> {
     let time = Duration::from_millis(plan.milliseconds);
     for round in 0..=plan.rounds {
         each(&mut lanes, round, |index, lane| {
-            let flood = lane.run(|lane| pace::at_rate(&lane.cable.outlet, &lane.frame, plan.flood, time))?;
+            let at = |lane: &Lane, rate| pace::at_rate(&lane.cable.outlet, &lane.frame, rate, time);
+            let flood = calm.run(|| lane.run(|lane| at(lane, plan.flood)))?;
             rows[index].flood.add(flood, round);
-            let steady = lane.run(|lane| pace::at_rate(&lane.cable.outlet, &lane.frame, plan.offer, time))?;
+            let steady = calm.run(|| lane.run(|lane| at(lane, plan.offer)))?;
             rows[index].steady.add(steady, round);
             Ok(())
         })?;

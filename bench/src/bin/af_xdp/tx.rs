@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use podwire_bench::books::Books;
+use podwire_bench::calm::Calm;
 use podwire_bench::frame;
 use podwire_bench::kernel::Attached;
 use podwire_bench::spread::Spread;
@@ -74,7 +75,7 @@ const PACKETS: &str = "C, sendmmsg on a packet socket";
 ///
 /// # Errors
 /// Without root or two processors.
-pub fn measure(plan: Plan, rival: Option<&Path>) -> Result<Vec<Row>> {
+pub fn measure(plan: Plan, rival: Option<&Path>, calm: &mut Calm) -> Result<Vec<Row>> {
     let site = Site::new()?;
     let books = Books::open(&site.to)?;
     let mut lanes = lanes(&site, plan, rival)?;
@@ -87,18 +88,21 @@ pub fn measure(plan: Plan, rival: Option<&Path>) -> Result<Vec<Row>> {
             let arrived = |lane: &Lane| -> Result<u64> {
                 Ok(books.received()?.get(&lane.cable.to).context("no interface")?.0)
             };
-            let worker = lane.sender.worker();
-            let (before, work, start) = (arrived(lane)?, worker.time()?, Instant::now());
-            lane.sender.go(true)?;
-            std::thread::sleep(Duration::from_millis(plan.milliseconds));
-            let (packets, time) = (arrived(lane)? - before, start.elapsed());
-            lane.sender.go(false)?;
-            std::thread::sleep(Duration::from_millis(20));
-            let (all, work) = (arrived(lane)? - before, worker.time()? - work);
+            let (rate, work) = calm.run(|| {
+                let worker = lane.sender.worker();
+                let (before, work, start) = (arrived(lane)?, worker.time()?, Instant::now());
+                lane.sender.go(true)?;
+                std::thread::sleep(Duration::from_millis(plan.milliseconds));
+                let (packets, time) = (arrived(lane)? - before, start.elapsed());
+                lane.sender.go(false)?;
+                std::thread::sleep(Duration::from_millis(20));
+                let (all, work) = (arrived(lane)? - before, worker.time()? - work);
+                Ok((packets as f64 / time.as_secs_f64(), work as f64 / all as f64))
+            })?;
             // The first round warms up.
             if round > 0 {
-                rows[index].rates.push(packets as f64 / time.as_secs_f64());
-                rows[index].work.push(work as f64 / all as f64);
+                rows[index].rates.push(rate);
+                rows[index].work.push(work);
             }
         }
     }
