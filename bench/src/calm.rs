@@ -1,24 +1,25 @@
-//! Runs that are left alone. In: a run. Out: what it measured at a time when the hypervisor took no processor away.
+//! Runs that are left alone. In: a run. Out: what it measured when the hypervisor took no processor away, as far as it
+//! says so, in ticks of 10 ms.
+
+use std::collections::BTreeMap;
 
 use anyhow::Result;
 use serde::Serialize;
 
 use crate::report;
 
-/// Clock ticks of 10 ms that may be missing of a run, over all processors.
-const STOLEN: u64 = 1;
 /// A run that is never left alone is taken as it is.
 const TRIES: usize = 6;
 
 /// How many runs there were.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Calm {
-    /// All that count.
+    /// Those that warm up included.
     pub runs: usize,
     /// Made once more.
     pub repeated: usize,
-    /// Taken though they were not left alone.
-    pub disturbed: usize,
+    /// Taken though they were not left alone, by whose they were.
+    pub disturbed: BTreeMap<&'static str, usize>,
 }
 
 impl Calm {
@@ -26,19 +27,17 @@ impl Calm {
     ///
     /// # Errors
     /// Those of the run.
-    pub fn run<T>(&mut self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    pub fn run<T>(&mut self, whose: &'static str, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         self.runs += 1;
         let mut tries = 1;
         loop {
             let before = report::steal();
             let result = work()?;
-            let stolen =
-                report::steal().zip(before).map_or(0, |(after, before)| after.saturating_sub(before));
-            if stolen <= STOLEN {
+            if report::steal() == before {
                 return Ok(result);
             }
             if tries == TRIES {
-                self.disturbed += 1;
+                *self.disturbed.entry(whose).or_default() += 1;
                 return Ok(result);
             }
             tries += 1;
@@ -49,9 +48,12 @@ impl Calm {
     /// Says it.
     pub fn tell(&self) {
         let Self { runs, repeated, disturbed } = self;
+        let list: Vec<String> =
+            disturbed.iter().map(|(whose, count)| format!("{count} of {whose}")).collect();
         report::note(&format!(
             "\n{runs} runs; {repeated} were made again, for the hypervisor took a processor away meanwhile; \
-             {disturbed} were taken though it did so {TRIES} times"
+             taken though it did so {TRIES} times: {}",
+            if list.is_empty() { "none".to_owned() } else { list.join(", ") }
         ));
     }
 }

@@ -51,20 +51,32 @@ pub struct Size {
     pub jited: u32,
 }
 
+/// The number that the kernel gave to a pinned link when it was made.
+///
+/// # Errors
+/// When nothing, or something else, is pinned there.
+pub fn link_number(path: &Path) -> Result<u32> {
+    Ok(link_info(path)?.id)
+}
+
+fn link_info(path: &Path) -> Result<bpf_link_info> {
+    let link = libbpf_rs::Link::open(path).with_context(|| format!("opening {}", path.display()))?;
+    let mut info = bpf_link_info::default();
+    let mut len = size_of::<bpf_link_info>() as u32;
+    let descriptor = link.as_fd().as_raw_fd();
+    // SAFETY: the structure is as large as said.
+    let result = unsafe { bpf_obj_get_info_by_fd(descriptor, (&raw mut info).cast(), &raw mut len) };
+    ensure!(result == 0, "asking about a link: {}", io::Error::from_raw_os_error(-result));
+    Ok(info)
+}
+
 impl Program {
     /// The program behind a pinned link.
     ///
     /// # Errors
     /// When nothing, or something else, is pinned there.
     pub fn behind_link(path: &Path) -> Result<Self> {
-        let link = libbpf_rs::Link::open(path).with_context(|| format!("opening {}", path.display()))?;
-        let mut info = bpf_link_info::default();
-        let mut len = size_of::<bpf_link_info>() as u32;
-        let descriptor = link.as_fd().as_raw_fd();
-        // SAFETY: the structure is as large as said.
-        let result = unsafe { bpf_obj_get_info_by_fd(descriptor, (&raw mut info).cast(), &raw mut len) };
-        ensure!(result == 0, "asking about a link: {}", io::Error::from_raw_os_error(-result));
-        Ok(Self(libbpf_rs::Program::fd_from_id(info.prog_id)?))
+        Ok(Self(libbpf_rs::Program::fd_from_id(link_info(path)?.prog_id)?))
     }
 
     /// The programs that the kernel has loaded: number and name, which is cut at 15 bytes.

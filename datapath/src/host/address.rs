@@ -30,7 +30,7 @@ impl Addresses {
     /// Makes podwire's addresses these.
     ///
     /// # Errors
-    /// The kernel refuses one; all others are as they should be.
+    /// The kernel does not list what is there; or refuses one, and all others are as they should be.
     pub(crate) fn apply(&mut self, netdev: &Netdev, wish: &Wish) -> Result<(), Error> {
         self.announcer.keep_only(wish);
         let present = netdev
@@ -72,7 +72,12 @@ impl Addresses {
         }
         let links = netdev.handle().link().get().execute().try_collect::<Vec<_>>();
         let mut done = Ok(());
-        for link in netdev.wait(links).context(|| "listing network devices".into())? {
+        let links = netdev.wait(links).context(|| "listing network devices".into());
+        if links.is_err() {
+            // Tried again with the next change.
+            self.carrier.extend(news.keys().map(|ifindex| (*ifindex, false)));
+        }
+        for link in links? {
             let ifindex = link.header.index;
             if !devices.contains(&ifindex) {
                 continue;

@@ -33,7 +33,7 @@ impl Announcer {
     /// Announces at once, and later without keeping the caller; what cannot be sent is a line in the log.
     ///
     /// # Errors
-    /// No thread can be started: the neighbours were told once.
+    /// No socket can be opened; or no thread started: the neighbours were told once.
     pub(crate) fn announce(
         &mut self,
         ifindex: u32,
@@ -44,13 +44,8 @@ impl Announcer {
         let (turn, held) = (self.turn, Arc::clone(&self.held));
         lock(&held).extend(addresses.iter().map(|address| ((ifindex, *address), turn)));
         // One socket for all: closing one waits for every processor, which nobody who gives an address up shall.
-        let socket = match FrameSocket::open(ifindex) {
-            Ok(socket) => socket,
-            Err(error) => {
-                tracing::debug!(ifindex, %error, "addresses could not be announced");
-                return Ok(());
-            }
-        };
+        let socket =
+            FrameSocket::open(ifindex).context(|| "opening the socket that announces addresses".into())?;
         addresses.iter().for_each(|address| send(&socket, mac, *address));
         let repeat = move || {
             for pause in PAUSES {

@@ -57,6 +57,8 @@ pub struct Program {
     interface: String,
     attached: Option<Attached>,
     folder: Option<PathBuf>,
+    /// Of a program that is pinned: an earlier process that ends late may remove the pin.
+    link: Option<FdLink>,
 }
 
 impl Program {
@@ -85,7 +87,7 @@ impl Program {
         };
         let config = Array::try_from(take(&mut bpf, "XSK_CONFIG")?).context(|| "map XSK_CONFIG".into())?;
         let (interface, folder) = (interface.to_owned(), folder.map(Path::to_owned));
-        Ok(Self { bpf, sockets, rows, config, row: NOTHING, interface, attached: None, folder })
+        Ok(Self { bpf, sockets, rows, config, row: NOTHING, interface, attached: None, folder, link: None })
     }
 
     /// Says what to do, before any packet is looked at. `frame` is the longest that can come.
@@ -175,7 +177,7 @@ impl Program {
         }
         let link = link.map_err(|error| refused(error, &interface))?;
         if let Some(folder) = folder {
-            self.take(link)?.pin_in(folder)?;
+            self.link = Some(pin(self.take(link)?, folder)?);
         }
         Ok(attached)
     }
@@ -188,21 +190,24 @@ impl Program {
             let own = path.parent() == Some(folder);
             if !adopted && let Some(link) = self.take_over(&path)? {
                 adopted = true;
-                if !own {
-                    link.pin_in(folder)?;
-                }
+                self.link = Some(if own { link } else { pin(link, folder)? });
             }
-            if let Some(other) = path.parent().filter(|_| !own) {
-                fs::remove_dir_all(other).context(|| format!("removing {}", other.display()))?;
+            if let Some(other) = path.parent().filter(|_| !own)
+                && let Err(error) = fs::remove_dir_all(other)
+            {
+                // Its owner may just have done so; what is left is removed by the next one.
+                tracing::warn!(%error, folder = %other.display(), "what another release left is still there");
             }
         }
         Ok(adopted)
     }
 
-    fn take_over(&mut self, path: &Path) -> Result<Option<Link>, Error> {
+    fn take_over(&mut self, path: &Path) -> Result<Option<FdLink>, Error> {
         let what = || format!("taking over {}", path.display());
-        let Ok(old) = PinnedLink::from_pin(path) else {
-            return Ok(None);
+        let old = match PinnedLink::from_pin(path) {
+            Ok(old) => old,
+            Err(_) if !path.exists() => return Ok(None),
+            Err(error) => return Err(error).context(what),
         };
         let link = XdpLink::try_from(FdLink::from(old)).context(what)?;
         match xdp(&mut self.bpf)?.attach_to_link(link) {
@@ -216,10 +221,10 @@ impl Program {
         }
     }
 
-    fn take(&mut self, id: XdpLinkId) -> Result<Link, Error> {
+    fn take(&mut self, id: XdpLinkId) -> Result<FdLink, Error> {
         let what = || format!("the XDP link of {}", self.interface);
         let link = xdp(&mut self.bpf)?.take_link(id).context(what)?;
-        Ok(Link(link.try_into().context(what)?))
+        link.try_into().context(what)
     }
 
     /// How it is attached.
@@ -229,6 +234,7 @@ impl Program {
 
     /// Takes everything down, pinned or not.
     pub(super) fn remove(&mut self) {
+        self.link = None;
         if let Some(folder) = &self.folder
             && let Err(error) = fs::remove_dir_all(folder)
         {
@@ -242,15 +248,11 @@ impl Program {
     }
 }
 
-/// What keeps the program attached.
-struct Link(FdLink);
-
-impl Link {
-    /// It then outlives the process.
-    fn pin_in(self, folder: &Path) -> Result<(), Error> {
-        let path = folder.join(LINK);
-        self.0.pin(&path).map(drop).context(|| format!("pinning {}", path.display()))
-    }
+/// The link then outlives the process. The folder may be gone: an earlier process that ended removed it.
+fn pin(link: FdLink, folder: &Path) -> Result<FdLink, Error> {
+    let path = folder.join(LINK);
+    fs::create_dir_all(folder).context(|| format!("creating {}", folder.display()))?;
+    link.pin(&path).map(FdLink::from).context(|| format!("pinning {}", path.display()))
 }
 
 /// Where an earlier process may have pinned its link to the same interface: in this folder, or in one beside it that

@@ -1,5 +1,6 @@
 //! A numbered stream of UDP datagrams, and a receiver that knows what is missing.
 
+use std::fmt;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::netns::NetNs;
 const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// What a receiver saw.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct StreamReport {
     /// Datagrams sent.
     pub sent: u64,
@@ -26,14 +27,37 @@ pub struct StreamReport {
     pub damaged: u64,
     /// Received for the first time after one with a higher number (RFC 4737, section 3).
     pub reordered: u64,
+    /// Numbers of the reordered ones, as they came.
+    pub late: Vec<u64>,
     /// Numbers of those that never came, from 0.
     pub missing: Vec<u64>,
+    /// When each was sent, from the first one on: a sender that was held up sends what is due at once.
+    pub sent_at: Vec<Duration>,
+}
+
+/// Without the times, of which there are too many to read.
+impl fmt::Debug for StreamReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sent, received, duplicates, damaged, reordered, missing, .. } = self;
+        write!(
+            f,
+            "{received} of {sent} received, {duplicates} doubled, {damaged} damaged, {reordered} reordered"
+        )?;
+        write!(f, ", missing {missing:?}")
+    }
 }
 
 impl StreamReport {
     /// Everything came once, unharmed.
     pub fn is_whole(&self) -> bool {
         self.received == self.sent && self.duplicates == 0 && self.damaged == 0
+    }
+
+    /// The time from the sending of the first of these to that of the last.
+    pub fn span(&self, numbers: &[u64]) -> Duration {
+        let times = numbers.iter().filter_map(|number| self.sent_at.get(usize::try_from(*number).ok()?));
+        let (first, last) = (times.clone().min(), times.max());
+        first.zip(last).map_or(Duration::ZERO, |(first, last)| *last - *first)
     }
 }
 
@@ -89,27 +113,30 @@ impl UdpStream {
         Ok(RunningStream { sender, receiver })
     }
 
-    fn send(&self, local: &str, target: &str) -> Result<u64> {
+    /// Returns when each was sent.
+    fn send(&self, local: &str, target: &str) -> Result<Vec<Duration>> {
         let socket = UdpSocket::bind(local)?;
         socket.connect(target)?;
         let start = Instant::now();
         let mut payload = vec![0u8; self.size.max(8)];
+        let mut times = Vec::new();
         for number in 0..self.count {
             fill(&mut payload, number);
+            times.push(start.elapsed());
             socket.send(&payload)?;
             let due = self.gap.saturating_mul(u32::try_from(number + 1)?);
             if let Some(rest) = due.checked_sub(start.elapsed()) {
                 std::thread::sleep(rest);
             }
         }
-        Ok(self.count)
+        Ok(times)
     }
 }
 
 /// A stream on its way.
 #[derive(Debug)]
 pub struct RunningStream {
-    sender: JoinHandle<Result<u64>>,
+    sender: JoinHandle<Result<Vec<Duration>>>,
     receiver: JoinHandle<Result<StreamReport>>,
 }
 
@@ -119,9 +146,10 @@ impl RunningStream {
     /// # Errors
     /// When sockets failed.
     pub fn finish(self) -> Result<StreamReport> {
-        let sent = self.sender.join().ok().context("the sender panicked")??;
+        let sent_at = self.sender.join().ok().context("the sender panicked")??;
         let mut report = self.receiver.join().ok().context("the receiver panicked")??;
-        report.sent = sent;
+        report.sent = sent_at.len() as u64;
+        report.sent_at = sent_at;
         Ok(report)
     }
 }
@@ -161,7 +189,10 @@ fn collect(socket: &UdpSocket, count: u64, size: usize) -> Result<StreamReport> 
             report.duplicates += 1;
         } else {
             report.received += 1;
-            report.reordered += u64::from(number < next);
+            if number < next {
+                report.reordered += 1;
+                report.late.push(number);
+            }
             next = next.max(number + 1);
         }
     }
@@ -199,6 +230,10 @@ mod tests {
         let report = collect(&receiver, 8, 100)?;
         assert_eq!((report.received, report.duplicates, report.damaged), (6, 1, 1), "{report:?}");
         assert_eq!((report.reordered, report.missing.as_slice()), (3, [5, 7].as_slice()), "{report:?}");
+        assert_eq!(report.late, [2, 3, 4]);
+        let report = super::StreamReport { sent_at: (0..8).map(Duration::from_secs).collect(), ..report };
+        assert_eq!(report.span(&report.late), Duration::from_secs(2));
+        assert_eq!(report.span(&[]), Duration::ZERO);
         Ok(())
     }
 }

@@ -132,7 +132,7 @@ fn measure<'a>(
             for turn in 0..tools.len() {
                 let index = (turn + round) % tools.len();
                 let cell = &mut rows[index].cells[at];
-                cell.add(&calm.run(|| run(&tools[index], cell.offer))?);
+                cell.add(&calm.run(tools[index].name, || run(&tools[index], cell.offer))?);
             }
         }
     }

@@ -115,11 +115,14 @@ pub fn measure(plan: Plan, rival: Option<&Path>, calm: &mut Calm) -> Result<(Vec
     let mut floor = Vec::new();
     // One round more, which warms up and is not counted.
     for round in 0..=plan.rounds {
-        let sent = pace::at_once(&floor_cable.outlet, &lanes[0].frame, plan.burst)?;
-        floor.push(sent.work as f64 / sent.frames as f64);
+        let once = || pace::at_once(&floor_cable.outlet, &lanes[0].frame, plan.burst);
+        let sent = calm.run("no AF_XDP", once)?;
+        if round > 0 {
+            floor.push(sent.work as f64 / sent.frames as f64);
+        }
         each(&mut lanes, round, |index, lane| {
             let once = |lane: &Lane| pace::at_once(&lane.cable.outlet, &lane.frame, plan.burst);
-            let figure = calm.run(|| lane.run(once))?;
+            let figure = calm.run(names[index], || lane.run(once))?;
             rows[index].burst.add(figure, round);
             Ok(())
         })?;
@@ -131,9 +134,9 @@ pub fn measure(plan: Plan, rival: Option<&Path>, calm: &mut Calm) -> Result<(Vec
     for round in 0..=plan.rounds {
         each(&mut lanes, round, |index, lane| {
             let at = |lane: &Lane, rate| pace::at_rate(&lane.cable.outlet, &lane.frame, rate, time);
-            let flood = calm.run(|| lane.run(|lane| at(lane, plan.flood)))?;
+            let flood = calm.run(names[index], || lane.run(|lane| at(lane, plan.flood)))?;
             rows[index].flood.add(flood, round);
-            let steady = calm.run(|| lane.run(|lane| at(lane, plan.offer)))?;
+            let steady = calm.run(names[index], || lane.run(|lane| at(lane, plan.offer)))?;
             rows[index].steady.add(steady, round);
             Ok(())
         })?;

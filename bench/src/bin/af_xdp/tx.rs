@@ -88,7 +88,7 @@ pub fn measure(plan: Plan, rival: Option<&Path>, calm: &mut Calm) -> Result<Vec<
             let arrived = |lane: &Lane| -> Result<u64> {
                 Ok(books.received()?.get(&lane.cable.to).context("no interface")?.0)
             };
-            let (rate, work) = calm.run(|| {
+            let (rate, work) = calm.run(lane.name, || {
                 let worker = lane.sender.worker();
                 let (before, work, start) = (arrived(lane)?, worker.time()?, Instant::now());
                 lane.sender.go(true)?;

@@ -24,7 +24,7 @@ pub use credit::{Admission, Shared, admit};
 pub use rows::{Action, ConfigRow, FragmentKey, IdKey, IdKind, QueueRow, Role};
 pub use tunnel::{Found, Fragment, Window, find};
 
-/// The layout of the rows. Pins of another one are not adopted: raise it with every change.
+/// The layout of the rows. Maps of another one are not adopted: raise it with every change.
 pub const LAYOUT: u32 = 2;
 /// Queues of one interface that can have a worker.
 pub const QUEUES: u32 = 64;

@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use nix::errno::Errno;
+use nix::net::if_::if_indextoname;
 use podwire_core::xsk::{Action, LAYOUT};
 
 pub use frame::{Inspected, Verdict};
@@ -99,7 +101,7 @@ impl Setup {
             Ok(workers) => Running::start(program, workers, fresh),
             Err(error) => {
                 // What was there before goes on without a worker; what was not is not left.
-                if !folder.join(LINK).exists() {
+                if fresh || !folder.join(LINK).exists() {
                     program.remove();
                 }
                 Err(error)
@@ -159,7 +161,8 @@ impl Setup {
             let name = entry.file_name().to_string_lossy().into_owned();
             let old = name.split_once(&mine).and_then(|(_, index)| index.parse::<u32>().ok());
             // Its interface is gone, and so is what was attached.
-            if old.is_some_and(|old| nix::net::if_::if_indextoname(old).is_err()) {
+            let gone = |index| matches!(if_indextoname(index), Err(Errno::ENXIO | Errno::ENODEV));
+            if old.is_some_and(gone) {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
