@@ -6,6 +6,8 @@ pub mod collected;
 pub mod crowd;
 pub mod egress;
 pub mod flows;
+#[cfg(feature = "test-run")]
+pub mod inspected;
 pub mod kubernetes;
 #[cfg(feature = "test-run")]
 pub mod model;

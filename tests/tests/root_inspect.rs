@@ -9,63 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podwire_datapath::xsk::QueueLosses;
-use podwire_datapath::xsk::inspect::{Inspected, OnFailure, Running, Setup};
+use podwire_datapath::xsk::inspect::{Inspected, OnFailure, Setup};
 use podwire_datapath::{ErrorKind, Hook};
 use podwire_harness::{
-    Capture, Page, RawSocket, Scratch, StreamReport, Topology, TopologyOptions, UdpStream, WebServer,
-    eventually,
+    Capture, RawSocket, Scratch, StreamReport, Topology, TopologyOptions, UdpStream, WebServer, eventually,
 };
+use podwire_tests::inspected::{Scene, fetch};
 use podwire_tests::node::Node;
-use podwire_tests::test_run::link_number;
-use podwire_tests::wish::{device, internal, redirect, redirects};
-
-/// The same page over both families.
-fn fetch(scene: &Topology, times: usize, bytes: usize) -> Result<()> {
-    let [client, server] = &scene.pods[..] else { unreachable!("two pods") };
-    for address in [&server.v4, &server.v6] {
-        for _ in 0..times {
-            Page { address: address.clone(), port: 8080, bytes }.fetch(&client.netns, &server.netns)?;
-        }
-    }
-    Ok(())
-}
-
-/// Two pods, a redirect of the first one's packets through `ips-in` and `ips-out`.
-struct Scene {
-    node: Node,
-    topology: Topology,
-    scratch: Scratch,
-}
-
-impl Scene {
-    fn new() -> Result<Self> {
-        Self::with(TopologyOptions::default())
-    }
-
-    fn with(options: TopologyOptions) -> Result<Self> {
-        let (topology, scratch) = (Topology::with(options)?, Scratch::new()?);
-        let node = Node::open(&topology.node, &scratch, Hook::Auto)?;
-        let wish = redirect("inspect", &topology.pods[0], internal("ips-in"), internal("ips-out"));
-        node.apply(&redirects(&topology, vec![wish]))?;
-        Ok(Self { node, topology, scratch })
-    }
-
-    fn setup(&self) -> Setup {
-        Setup { bpffs: self.scratch.bpf().join("podwire"), ..Setup::new("ips-in", "ips-out") }
-    }
-
-    fn inspect(
-        &self,
-        setup: Setup,
-        judge: impl FnMut(&mut Inspected<'_>) + Send + Clone + 'static,
-    ) -> Result<Running> {
-        self.topology.node.enter(move || Ok(setup.start(|_| judge.clone())?))
-    }
-}
+use podwire_tests::wish::{device, redirect, redirects};
 
 #[test]
 fn root_every_frame_is_judged() -> Result<()> {
@@ -260,50 +215,6 @@ fn root_the_example_blocks_patterns() -> Result<()> {
     line.clear();
     lines.read_line(&mut line)?;
     ensure!(line.contains("dropped: 1,"), "{line}");
-    Ok(())
-}
-
-/// A release with other tables is still on the port when this one comes: the link is the same one, so no frame goes by
-/// both.
-#[test]
-fn root_what_another_release_left_on_its_port_is_taken_over() -> Result<()> {
-    let scene = Scene::new()?;
-    // Dropped, it stays there, as when its process is killed.
-    drop(scene.inspect(scene.setup(), |_| {})?);
-    let all = scene.scratch.bpf().join("podwire/inspect");
-    let folders = || -> Result<Vec<String>> {
-        let names =
-            std::fs::read_dir(&all)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-        names.collect()
-    };
-    let before = folders()?;
-    let [name] = &before[..] else { bail!("{before:?}") };
-    let (_, interface) = name.split_once('-').context("a folder without a version")?;
-    let link = link_number(&all.join(name).join("link"))?;
-    std::fs::rename(all.join(name), all.join(format!("v0-{interface}")))?;
-    let inspector = scene.inspect(scene.setup(), |_| {})?;
-    ensure!(folders()? == before, "{:?}", folders()?);
-    ensure!(link_number(&all.join(name).join("link"))? == link, "the port was bare meanwhile");
-    fetch(&scene.topology, 1, 1 << 20)?;
-    let counts = inspector.counts();
-    ensure!(counts.inspected > 300 && counts.inspected == counts.passed, "{counts:?}");
-    ensure!(inspector.stop().balances && folders()?.is_empty());
-    Ok(())
-}
-
-/// An earlier process ends in an orderly way only once the next one is at work.
-#[test]
-fn root_who_stops_late_takes_nothing_from_the_next_one() -> Result<()> {
-    let scene = Scene::new()?;
-    let inspector = scene.inspect(scene.setup(), |_| {})?;
-    // What its `stop` does last.
-    std::fs::remove_dir_all(scene.scratch.bpf().join("podwire/inspect"))?;
-    fetch(&scene.topology, 1, 1 << 20)?;
-    let counts = inspector.counts();
-    ensure!(counts.inspected > 300 && counts.inspected == counts.passed, "{counts:?}");
-    let shown = || scene.topology.node.ip(&["link", "show", "ips-in"]);
-    ensure!(shown()?.contains("xdp"));
-    ensure!(inspector.stop().balances && !shown()?.contains("xdp"));
     Ok(())
 }
 

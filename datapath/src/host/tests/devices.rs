@@ -149,7 +149,7 @@ fn root_an_address_is_announced_beside_one_that_is_refused() {
     node.ip(&["link", "set", "up0", "up"]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let capture = Capture::start(&peer, "up1", folder.path(), "arp", 0).unwrap();
-    node.ip(&["link", "add", "other0", "type", "dummy"]).unwrap();
+    node.ip(&["link", "add", "other0", "type", "veth", "peer", "name", "other1"]).unwrap();
     let refused = node
         .enter(|| {
             std::fs::write("/proc/sys/net/ipv6/conf/up0/disable_ipv6", "1")?;
