@@ -237,6 +237,7 @@ impl Program {
         self.link = None;
         if let Some(folder) = &self.folder
             && let Err(error) = fs::remove_dir_all(folder)
+            && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::warn!(%error, folder = %folder.display(), "the program stays on its port");
         }
